@@ -44,6 +44,7 @@ mod show;
 mod text;
 
 pub use compile::{compile, compile_reporting};
+pub use ir::dims::{BoundedDim, Dim, Formula, MOST_DIMS, Sizes, VaryingId, VaryingLayout};
 pub use ir::function::{FunctionCode, StepFunction};
 #[doc(hidden)]
 pub use ir::given::in_order;
@@ -57,6 +58,7 @@ pub use plan::costs::Costs;
 #[doc(hidden)]
 pub use plan::mutant::Mutant;
 pub use plan::options::CompileOptions;
+pub use record::bounded::record_bounded;
 pub use record::recorder::{Recorder, record};
 pub use record::results::Results;
 pub use record::steps::Steps;

@@ -122,8 +122,8 @@ pub enum ProgramError {
         name: String,
         /// The dtype that is needed.
         dtype: DType,
-        /// The shape that is needed.
-        expected: Box<Shape>,
+        /// The shape that is needed, with the names of bounded sizes.
+        expected: String,
         /// Where it must live.
         place: Place,
         /// The dtype of the tensor.
@@ -132,6 +132,18 @@ pub enum ProgramError {
         found: Box<Shape>,
         /// Where the tensor lives.
         found_place: Place,
+    },
+    /// A feed has an axis that is longer than its bound, or of another size than an axis of the same name.
+    #[error(
+        "program {program:?}: the tensor for feed {feed:?} has {what}; give sizes within the bounds, the same for the same name, or record the program with a larger `Dim::up_to`"
+    )]
+    Size {
+        /// The program.
+        program: String,
+        /// The feed.
+        feed: String,
+        /// Name and size, and what it may be.
+        what: String,
     },
     /// A parameter that the program writes shares memory with another tensor that the program was given.
     #[error(

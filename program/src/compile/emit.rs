@@ -14,7 +14,7 @@ use crate::compile::fuse::Fused;
 use crate::compile::homes::Home;
 use crate::compile::lists::Lists;
 use crate::compile::segments::{Draft, Order};
-use crate::compile::value_uses::{ValueUse, written};
+use crate::compile::value_uses::{self, ValueUse, written};
 use crate::ir::program::{Program, ValueId, ValueRole, Work};
 use crate::ir::random::Drawn;
 use crate::plan::compiled::{ArenaPlan, BufferRole, Compiled, CompiledBuffer, Segment, SegmentUse, Storage};
@@ -229,19 +229,20 @@ fn uses(
     let mut extents: Vec<Footprint> = Vec::new();
     let mut overwrites: Vec<Option<Footprint>> = Vec::new();
     for position in steps {
-        for operand in compiled.operands(position) {
-            let Storage::Buffer { index, .. } = operand.storage else { continue };
+        let program = &compiled.program;
+        for operand in &program.steps[compiled.order[position]].operands {
+            let Some(Storage::Buffer { index, .. }) = compiled.storages[operand.value.0] else { continue };
             let CompiledBuffer { role, bytes, .. } = compiled.buffers[index];
-            let used = || Footprint::scaled(operand.layout, 0, operand.dtype.size());
+            let (used, access) = (|| extents::of(program, operand), value_uses::access(program, operand));
             let place = *place_of[index].get_or_insert_with(|| {
-                uses.push(SegmentUse { buffer: index, bytes: 0..0, view: None, access: operand.access });
+                uses.push(SegmentUse { buffer: index, bytes: 0..0, view: None, access });
                 extents.push(extents::dense(0..0));
-                let fills = operand.access == Access::Write && !in_block[position];
+                let fills = access == Access::Write && !in_block[position];
                 overwrites.push(fills.then(used));
                 uses.len() - 1
             });
             let known = &mut uses[place];
-            if operand.access.writes() && known.access == Access::Read {
+            if access.writes() && known.access == Access::Read {
                 known.access = Access::ReadWrite;
             }
             let as_whole = only || matches!(role, BufferRole::Arena(_));
@@ -252,7 +253,7 @@ fn uses(
             let extent = extents::joined(&extents[place], &extent);
             if extent != extents[place] {
                 known.bytes = extent.span();
-                known.view = (!extents::is_dense(&extent)).then_some(*operand.layout);
+                known.view = (!extents::is_dense(&extent)).then_some(operand.layout);
                 extents[place] = extent;
             }
         }

@@ -12,26 +12,28 @@ use crate::ir::program::{Operand, Program, Step, Value, ValueId, ValueRole, Work
 pub(super) fn insert(program: &mut Arc<Program>) {
     for place in 0..program.fetches.len() {
         let fetch = &program.fetches[place];
-        let (source, layout) = (fetch.value, fetch.layout);
+        let (source, layout, varying) = (fetch.value, fetch.layout, fetch.varying);
         if program.value(source).role == ValueRole::Computed {
             continue;
         }
         // Who has given the program keeps it as it is.
         let program = Arc::make_mut(program);
         let copy = ValueId(program.values.len());
-        let value = Value { role: ValueRole::Computed, shape: *layout.shape(), ..program.value(source).clone() };
+        let of_copy = varying.map(|id| program.contiguous_like(id));
+        let (role, shape) = (ValueRole::Computed, *layout.shape());
+        let value = Value { role, shape, varying: of_copy, ..program.value(source).clone() };
         let whole = Layout::contiguous(*layout.shape());
         program.values.push(value);
         program.steps.push(Step {
             work: Work::Copy,
             operands: vec![
-                Operand { value: source, layout, access: Access::Read },
-                Operand { value: copy, layout: whole, access: Access::Write },
+                Operand { value: source, layout, access: Access::Read, varying },
+                Operand { value: copy, layout: whole, access: Access::Write, varying: of_copy },
             ],
             lane: 0,
             site: program.fetches[place].site,
         });
         let fetch = &mut program.fetches[place];
-        (fetch.value, fetch.layout) = (copy, whole);
+        (fetch.value, fetch.layout, fetch.varying) = (copy, whole, of_copy);
     }
 }

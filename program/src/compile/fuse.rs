@@ -15,9 +15,10 @@
 use std::ops::Range;
 
 use hashbrown::{HashMap, HashSet};
-use streamvm_ep::{Access, DeviceKind, Fusion, Layout, MOST_FUSED_VIEWS, Shape};
+use streamvm_ep::{Access, DeviceKind, Fusion, Layout, MOST_FUSED_VIEWS};
 
 use crate::compile::in_place::Shares;
+use crate::ir::dims::VaryingId;
 use crate::ir::program::{Operand, Program, Step, ValueId, ValueRole, Work};
 use crate::plan::compiled::{FusedBy, FusedSteps};
 use crate::plan::mutant::Mutant;
@@ -93,7 +94,7 @@ pub(super) fn find(
 
 /// How the steps of a group use the memory of a value.
 struct Seen {
-    layout: Layout,
+    view: (Layout, Option<VaryingId>),
     element: usize,
     /// Whether all of them use this view.
     one_view: bool,
@@ -111,7 +112,7 @@ struct Bounds {
 
 /// How many of the first steps can run together.
 fn end_of_group(program: &Program, kept: &[usize], shares: &Shares, bounds: Bounds, options: &CompileOptions) -> usize {
-    let mut shape: Option<Shape> = None;
+    let mut first_output: Option<&Operand> = None;
     let mut seen: HashMap<ValueId, Seen> = HashMap::new();
     let mut views = HashSet::new();
     for (place, &number) in kept.iter().enumerate().take(MOST_STEPS) {
@@ -119,19 +120,18 @@ fn end_of_group(program: &Program, kept: &[usize], shares: &Shares, bounds: Boun
         let is_large = |output: &&Operand| output.layout.elements() > bounds.elements;
         let output = step.output().filter(is_large).filter(|_| is_fusable(program, step));
         let Some(output) = output else { return place };
-        let expected = *shape.get_or_insert(*output.layout.shape());
-        if *output.layout.shape() != expected {
+        if !program.have_one_shape(first_output.get_or_insert(output), output) {
             return place;
         }
-        views.extend(step.operands.iter().map(|operand| (shares[operand.value.0], operand.layout)));
+        views.extend(step.operands.iter().map(|operand| (shares[operand.value.0], view(operand))));
         if views.len() > bounds.views {
             return place;
         }
         for operand in &step.operands {
             let element = program.value(operand.value).dtype.size();
-            let first = Seen { layout: operand.layout, element, one_view: true, written: false };
+            let first = Seen { view: view(operand), element, one_view: true, written: false };
             let seen = seen.entry(shares[operand.value.0]).or_insert(first);
-            seen.one_view &= (seen.layout, seen.element) == (operand.layout, element);
+            seen.one_view &= (seen.view, seen.element) == (view(operand), element);
             seen.written |= operand.access.writes();
             if seen.written && !seen.one_view && !options.has(Mutant::FusedOverViews) {
                 return place;
@@ -141,6 +141,11 @@ fn end_of_group(program: &Program, kept: &[usize], shares: &Shares, bounds: Boun
     kept.len().min(MOST_STEPS)
 }
 
+/// What tells views of one value apart.
+fn view(operand: &Operand) -> (Layout, Option<VaryingId>) {
+    (operand.layout, operand.varying)
+}
+
 fn is_fusable(program: &Program, step: &Step) -> bool {
     match &step.work {
         Work::Call(op, params) => {
@@ -148,7 +153,7 @@ fn is_fusable(program: &Program, step: &Step) -> bool {
             op.is_elementwise() && !params.refuses_elements(*op, dtype)
         }
         // Copies with gaps are left to the kernel, which chooses the order of axes.
-        Work::Copy => step.operands.iter().all(|operand| operand.layout.is_contiguous()),
+        Work::Copy => step.operands.iter().all(|operand| program.is_contiguous(operand)),
         Work::Fill(_) => true,
         Work::Function(_) | Work::If | Work::Else | Work::While | Work::End => false,
         Work::SectionBegin(_) | Work::SectionEnd(_) => false,
@@ -170,7 +175,8 @@ fn inner_values(
         for operand in &step.operands {
             // A step that updates a value would read and write one piece of scratch memory, which is not allowed.
             let updates = operand.access == Access::Read && Some(operand.value) == output;
-            let whole = operand.layout == Layout::contiguous(program.value(operand.value).shape);
+            let value = program.value(operand.value);
+            let whole = operand.layout == Layout::contiguous(value.shape) && operand.varying == value.varying;
             *refused.entry(operand.value).or_insert(false) |= updates || !whole;
         }
     }

@@ -35,7 +35,7 @@ pub(super) fn find(
         let Some(output) = step.output().filter(|_| matches!(step.work, Work::Call(..))) else { continue };
         if !in_arena(output.value)
             || lifetimes[output.value.0].start != position
-            || !program.is_whole(output.value, &output.layout)
+            || !program.is_whole(output)
         {
             continue;
         }
@@ -44,10 +44,10 @@ pub(super) fn find(
                 && homes[input.value.0] == homes[output.value.0]
                 && input.value != output.value
                 && (lifetimes[input.value.0].end == position + 1 || options.has(Mutant::InPlaceThoughRead))
-                && program.is_whole(input.value, &input.layout)
+                && program.is_whole(input)
                 && size(program, input) == size(program, output)
                 && step.inputs().enumerate().all(|(place, other)| {
-                    other.value != input.value || (other.layout == output.layout && may_write(step, place))
+                    other.value != input.value || (is_same_view(other, output) && may_write(step, place))
                 })
         };
         if let Some((_, input)) = step.inputs().enumerate().find(ends_here) {
@@ -55,6 +55,11 @@ pub(super) fn find(
         }
     }
     shares
+}
+
+/// Whether both are the same view of a whole value, whatever the sizes of feeds.
+fn is_same_view(one: &Operand, other: &Operand) -> bool {
+    one.layout == other.layout && one.varying == other.varying
 }
 
 /// Whether the output may lie where this input lies.

@@ -64,7 +64,7 @@ pub(super) fn kept_for(
             continue;
         }
         for output in step.outputs() {
-            let whole = program.is_whole(output.value, &output.layout) || options.has(Mutant::NeededStepRemoved);
+            let whole = program.is_whole(output) || options.has(Mutant::NeededStepRemoved);
             if blocks.around(number).is_none() && whole {
                 live[output.value.0] = false;
             }

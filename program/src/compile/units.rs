@@ -104,7 +104,7 @@ impl UsesOfValue {
 
 /// Whether a view counts as the whole value, as [`bytes_of`] tells.
 fn is_whole(program: &Program, operand: &Operand) -> bool {
-    operand.layout.elements() == 0 || program.is_whole(operand.value, &operand.layout)
+    operand.layout.elements() == 0 || program.is_whole(operand)
 }
 
 /// The bytes of a value that a view uses. A view without elements counts as the whole value, because a step that reads it must come after one that

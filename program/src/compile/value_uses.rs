@@ -2,11 +2,13 @@
 //!
 //! Most passes want no more of an operand. With its layout it takes 160 bytes, behind a pointer of its step, so a pass over a million steps would wait for
 //! memory most of its time. Here it takes 16, in the order of the steps.
+//!
+//! What writes a part of a value of which the sizes of feeds decide, counts as a change of the value: it may leave any byte as it is.
 
 use streamvm_ep::Access;
 
 use crate::compile::lists::Lists;
-use crate::ir::program::{Program, ValueId};
+use crate::ir::program::{Operand, Program, ValueId};
 
 /// What a step does to a value, for one operand.
 #[derive(Copy, Clone, Debug)]
@@ -19,9 +21,15 @@ pub(super) struct ValueUse {
 pub(super) fn of(program: &Program) -> Lists<ValueUse> {
     let mut uses = Lists::with_capacity(program.steps.len());
     for step in &program.steps {
-        uses.push(step.operands.iter().map(|operand| ValueUse { value: operand.value, access: operand.access }));
+        uses.push(step.operands.iter().map(|operand| ValueUse { value: operand.value, access: access(program, operand) }));
     }
     uses
+}
+
+/// What an operand does to its value.
+pub(super) fn access(program: &Program, operand: &Operand) -> Access {
+    let changes = operand.access == Access::Write && program.is_any_part(operand);
+    if changes { Access::ReadWrite } else { operand.access }
 }
 
 /// The values that steps with these uses write.

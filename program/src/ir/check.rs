@@ -36,6 +36,7 @@ impl Program {
             return Err(self.malformed("its name has control characters, or spaces around it".to_owned()));
         }
         self.check_ports()?;
+        self.check_dims()?;
         self.check_orders()?;
         let mut written: Vec<bool> = self.values.iter().map(|value| value.role != ValueRole::Computed).collect();
         let mut blocks: Vec<Block> = Vec::new();
@@ -98,7 +99,7 @@ impl Program {
         }
     }
 
-    fn malformed(&self, what: String) -> Error {
+    pub(super) fn malformed(&self, what: String) -> Error {
         ProgramError::Malformed { program: self.name.clone(), what }.into()
     }
 

@@ -52,28 +52,14 @@ impl Program {
         whole: bool,
     ) -> Result<SmallVec<[&'t Tensor; 4]>, Error> {
         let names = ports.iter().map(|port| port.name.as_str());
-        let given = in_order(kind, names, given).map_err(|what| {
-            let known = ports.iter().map(|port| port.name.clone()).collect();
-            ProgramError::Unknown { program: self.name.clone(), kind, what, known }
-        })?;
+        let given = in_order(kind, names, given).map_err(|what| self.unknown(kind, ports, what))?;
         for (port, tensor) in ports.iter().zip(&given) {
             let value = self.value(port.value);
             let fits = tensor.dtype() == value.dtype
                 && *tensor.layout().shape() == value.shape
                 && (!whole || tensor.place() == value.place);
             if !fits {
-                return Err(ProgramError::Mismatch {
-                    program: self.name.clone(),
-                    kind,
-                    name: port.name.clone(),
-                    dtype: value.dtype,
-                    expected: Box::new(value.shape),
-                    place: value.place,
-                    found_dtype: tensor.dtype(),
-                    found: Box::new(tensor.shape()),
-                    found_place: tensor.place(),
-                }
-                .into());
+                return Err(self.mismatch(kind, port, tensor));
             }
             if whole && !tensor.covers_storage() {
                 let (program, name) = (self.name.clone(), port.name.clone());
@@ -81,6 +67,29 @@ impl Program {
             }
         }
         Ok(given)
+    }
+
+    /// A name among those of `ports` is unknown, missing or given twice.
+    pub(super) fn unknown(&self, kind: &'static str, ports: &[Port], what: String) -> Error {
+        let known = ports.iter().map(|port| port.name.clone()).collect();
+        ProgramError::Unknown { program: self.name.clone(), kind, what, known }.into()
+    }
+
+    /// The tensor does not fit the port.
+    pub(super) fn mismatch(&self, kind: &'static str, port: &Port, tensor: &Tensor) -> Error {
+        let value = self.value(port.value);
+        ProgramError::Mismatch {
+            program: self.name.clone(),
+            kind,
+            name: port.name.clone(),
+            dtype: value.dtype,
+            expected: self.shape_in_words(&value.shape, value.varying),
+            place: value.place,
+            found_dtype: tensor.dtype(),
+            found: Box::new(tensor.shape()),
+            found_place: tensor.place(),
+        }
+        .into()
     }
 
     /// The tensors for the feeds, in their order; dtypes and shapes fit.

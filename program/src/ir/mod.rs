@@ -5,6 +5,7 @@
 //! Main type: [`Program`](program::Program).
 
 pub(crate) mod check;
+pub(crate) mod dims;
 pub(crate) mod function;
 pub(crate) mod given;
 pub(crate) mod program;

@@ -17,6 +17,7 @@ use streamvm_ep::{
 };
 use streamvm_instructions::{Critical, Error, Place, ProgramError};
 
+use crate::ir::dims::{BoundedDim, VaryingId, VaryingLayout};
 use crate::ir::function::StepFunction;
 use crate::ir::section::StepSection;
 
@@ -55,6 +56,8 @@ pub struct Value {
     pub dtype: DType,
     /// Its shape; the layout is row-major, without gaps.
     pub shape: Shape,
+    /// The layout for smaller sizes, if it is another one.
+    pub varying: Option<VaryingId>,
 }
 
 impl Value {
@@ -73,6 +76,8 @@ pub struct Operand {
     pub layout: Layout,
     /// Whether the step reads or writes it.
     pub access: Access,
+    /// The layout for smaller sizes, if it is another one.
+    pub varying: Option<VaryingId>,
 }
 
 /// The work of a step.
@@ -195,6 +200,8 @@ pub struct Port {
     pub value: ValueId,
     /// The layout of the view.
     pub layout: Layout,
+    /// The layout for smaller sizes, if it is another one.
+    pub varying: Option<VaryingId>,
     /// Where it was recorded.
     pub site: Site,
 }
@@ -228,6 +235,10 @@ pub struct Program {
     pub parameters: Vec<Port>,
     /// The results of a run.
     pub fetches: Vec<Port>,
+    /// The sizes that each run gives by its feeds. All layouts are those for the largest sizes.
+    pub dims: Vec<BoundedDim>,
+    /// The layouts that follow from these sizes.
+    pub varying: Vec<VaryingLayout>,
 }
 
 /// A copy, for a compiler that keeps it. Who has no other use for the program gives it, or an [`Arc`] of it, away instead.
@@ -241,7 +252,8 @@ impl Program {
     /// A program without steps.
     pub fn new(name: impl Into<String>) -> Program {
         let (values, steps, orders, feeds, parameters, fetches) = Default::default();
-        Program { name: name.into(), values, steps, orders, feeds, parameters, fetches }
+        let (dims, varying) = Default::default();
+        Program { name: name.into(), values, steps, orders, feeds, parameters, fetches, dims, varying }
     }
 
     /// The names of the functions that it calls, each once, in the order of their first calls.
@@ -330,6 +342,7 @@ impl Program {
         self.values.shrink_to_fit();
         self.steps.shrink_to_fit();
         self.orders.shrink_to_fit();
+        self.varying.shrink_to_fit();
         for ports in [&mut self.feeds, &mut self.parameters, &mut self.fetches] {
             ports.shrink_to_fit();
         }
@@ -345,7 +358,7 @@ impl Program {
     }
 
     /// Whether a view covers all bytes of its value.
-    pub(crate) fn is_whole(&self, value: ValueId, layout: &Layout) -> bool {
+    pub(crate) fn is_whole_view(&self, value: ValueId, layout: &Layout) -> bool {
         layout.offset() == 0 && layout.is_contiguous() && layout.elements() == self.value(value).shape.elements()
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 use streamvm_ep::{Access, DType, DeviceId, Extra, Layout, Params, ProgramStep, Site};
+use streamvm_instructions::Error;
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::ir::function::StepFunction;
@@ -227,6 +228,33 @@ impl Compiled {
     /// The same program, to be compiled again without a copy.
     pub fn share_program(&self) -> Arc<Program> {
         self.program.clone()
+    }
+
+    /// The compiled program for these sizes, in the order of [`Program::dims`]: the same steps in the same order over smaller tensors, with its temporaries
+    /// where they are for the largest sizes. Takes time in proportion to the steps; nothing is planned anew.
+    ///
+    /// # Errors
+    /// Those of [`Program::at`].
+    #[track_caller]
+    pub fn at(&self, sizes: &[usize]) -> Result<Compiled, Error> {
+        let program = self.program.at(sizes)?;
+        let mut compiled = self.clone();
+        // The largest sizes of both are what is compared.
+        let whole = |buffer: usize| self.value_of(buffer).map(|value| (self.program.value(value), program.value(value).bytes()));
+        for (index, buffer) in compiled.buffers.iter_mut().enumerate() {
+            whole(index).into_iter().for_each(|(_, bytes)| buffer.bytes = bytes);
+        }
+        for it in compiled.segments.iter_mut().flat_map(|segment| &mut segment.uses) {
+            // What varies is used whole, or in parts that count as the whole.
+            if let Some((value, bytes)) = whole(it.buffer)
+                && it.bytes.end == value.bytes()
+                && value.varying.is_some()
+            {
+                it.bytes.end = bytes;
+            }
+        }
+        compiled.program = Arc::new(program);
+        Ok(compiled)
     }
 
     /// The options that it was compiled with.

@@ -34,7 +34,7 @@ struct Bound {
 impl Bound {
     fn operand(self, layout: &Layout, access: Access) -> Result<Operand, Error> {
         let moved = Layout::with_strides(*layout.shape(), layout.strides(), layout.offset() + self.offset);
-        Ok(Operand { value: self.value, layout: moved.map_err(BuildError::from)?, access })
+        Ok(Operand { value: self.value, layout: moved.map_err(BuildError::from)?, access, varying: None })
     }
 }
 
@@ -63,7 +63,7 @@ impl Draft {
     fn copy(&mut self, source: Operand, like: Value, site: Site) -> ValueId {
         let shape = *source.layout.shape();
         let value = self.new_value(Value { shape, ..like });
-        let target = Operand { value, layout: Layout::contiguous(shape), access: Access::Write };
+        let target = Operand { value, layout: Layout::contiguous(shape), access: Access::Write, varying: None };
         self.steps.push(Step { work: Work::Copy, operands: vec![source, target], lane: self.lane, site });
         value
     }
@@ -81,6 +81,9 @@ impl Recording {
         parameters: &[(&str, &Tensor)],
         site: Site,
     ) -> Result<Results, Error> {
+        // One with bounded sizes is called for the sizes of these feeds.
+        let sized = if program.dims.is_empty() { None } else { Some(program.at(&program.sizes_of(feeds)?)?) };
+        let program = sized.as_ref().unwrap_or(program);
         let feeds = program.given_feeds(feeds)?;
         let parameters = program.given_parameters(parameters)?;
         self.check_steps(program)?;
@@ -206,7 +209,7 @@ impl Recording {
                 continue;
             }
             let memory = if tensor.place() == needed { tensor.memory() } else { MemoryKind::Device };
-            let source = Operand { value, layout: *tensor.layout(), access: Access::Read };
+            let source = Operand { value, layout: *tensor.layout(), access: Access::Read, varying: None };
             let like = Value { place: needed, memory, ..program.value(port.value).clone() };
             bound_feeds.push(Bound { value: draft.copy(source, like, site), offset: 0 });
         }

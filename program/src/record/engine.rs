@@ -14,6 +14,7 @@ use streamvm_instructions::{
     Registration, ResourceId, Single,
 };
 
+use crate::ir::dims::Sizes;
 use crate::ir::program::Program;
 use crate::record::recording::Recording;
 
@@ -34,9 +35,10 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    pub(crate) fn begin(name: String) -> Open {
+    /// `sizes` are those that bounded feeds have; none stands for the bounds, and `None` for a recording without such feeds.
+    pub(crate) fn begin(name: String, sizes: Option<Sizes>) -> Open {
         let engine = EngineRef::new(&ADDRESS);
-        RECORDINGS.with_borrow_mut(|recordings| recordings.push(Recording::new(engine, name)));
+        RECORDINGS.with_borrow_mut(|recordings| recordings.push(Recording::new(engine, name, sizes)));
         Open { engine, _lane: Lane(0).enter() }
     }
 

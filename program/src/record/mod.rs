@@ -6,6 +6,7 @@
 //! recording implements [`Engine`](streamvm_instructions::Engine). So every eager call and every list over them arrives at
 //! [`Recording::add`](recording::Recording::add), which writes it down, and calls on other tensors run as always.
 
+pub(crate) mod bounded;
 mod call;
 pub(crate) mod engine;
 pub(crate) mod recorder;

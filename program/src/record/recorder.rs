@@ -10,6 +10,7 @@ use streamvm_instructions::{
     Use,
 };
 
+use crate::ir::dims::{Dim, Sizes};
 use crate::ir::function::StepFunction;
 use crate::ir::program::{Program, ValueRole, Work};
 use crate::record::engine::{Open, with};
@@ -46,14 +47,23 @@ pub struct Recorder {
 /// not ended; [`Error::NestedSection`] and [`Error::NoSection`].
 #[track_caller]
 pub fn record(name: impl Into<String>, f: impl FnOnce(&Recorder) -> Result<(), Error>) -> Result<Program, Error> {
-    let open = Open::begin(name.into());
-    f(&Recorder { recording: open.recording(), thread: PhantomData })?;
-    let mut program = open.finish();
+    let mut program = record_once(name.into(), None, f)?;
     let site = Site::caller();
     program.check().map_err(|error| error.called_from(site))?;
     // A compiled program shares it for as long as it lives.
     program.shrink_to_fit();
     Ok(program)
+}
+
+/// Runs `f`, and returns what it has recorded, unchecked. `sizes` are those of bounded feeds; none stands for the bounds, and `None` refuses such feeds.
+pub(super) fn record_once(
+    name: String,
+    sizes: Option<Sizes>,
+    f: impl FnOnce(&Recorder) -> Result<(), Error>,
+) -> Result<Program, Error> {
+    let open = Open::begin(name, sizes);
+    f(&Recorder { recording: open.recording(), thread: PhantomData })?;
+    Ok(open.finish())
 }
 
 impl Recorder {
@@ -81,6 +91,26 @@ impl Recorder {
     ) -> Result<Tensor, Error> {
         let (shape, site) = (Shape::new(shape)?, Site::caller());
         let (name, tensor) = (name.into(), Tensor::unbound(place.into(), MemoryKind::Device, dtype, shape));
+        self.with(|recording| Ok(recording.add_given(name, tensor, ValueRole::Feed, site)))
+    }
+
+    /// A tensor that stands for an input of each run, of which some axes have any size up to a bound ([`record_bounded`](crate::record_bounded)). In the
+    /// recording it has the sizes that the closure is called for.
+    ///
+    /// # Errors
+    /// Those of [`feed`](Recorder::feed); [`ProgramError::NotRecordable`] for a bounded size outside of `record_bounded`, a bound below 2, two bounds of one name, more
+    /// than four sizes, or a name of other characters than letters, digits and `_`.
+    #[track_caller]
+    pub fn bounded_feed(
+        &self,
+        name: impl Into<String>,
+        place: impl Into<Place>,
+        dtype: DType,
+        axes: &[Dim],
+    ) -> Result<Tensor, Error> {
+        let (name, site) = (name.into(), Site::caller());
+        let shape = self.with(|recording| recording.bounded_shape(&name, axes, site))?;
+        let tensor = Tensor::unbound(place.into(), MemoryKind::Device, dtype, shape);
         self.with(|recording| Ok(recording.add_given(name, tensor, ValueRole::Feed, site)))
     }
 

@@ -3,12 +3,14 @@
 use std::ops::Range;
 
 use hashbrown::{HashMap, HashSet};
-use streamvm_ep::{Access, DType, Layout, Site};
+use smallvec::SmallVec;
+use streamvm_ep::{Access, DType, Layout, Shape, Site};
 use streamvm_instructions::{
-    Batch, Declared, EngineRef, Error, Instruction, Kind, ProgramError, Resource, ResourceId, Role, Tensor,
+    Batch, BuildError, Declared, EngineRef, Error, Instruction, Kind, ProgramError, Resource, ResourceId, Role, Tensor,
 };
 use streamvm_stream::StreamType;
 
+use crate::ir::dims::{Dim, MOST_DIMS, Sizes};
 use crate::ir::function::StepFunction;
 use crate::ir::program::{
     FUNCTION_IN_BLOCK, MOST_NESTED, Operand, Port, Program, Step, Value, ValueId, ValueRole, Work,
@@ -23,6 +25,8 @@ pub(crate) struct Recording {
     lane_of_block: Option<u32>,
     /// Whether calls on its tensors insert copies and casts ([`Recorder::insert_transfers`](crate::Recorder::insert_transfers)).
     pub(super) inserts_transfers: bool,
+    /// For a recording that may have bounded sizes, the sizes to record for; empty for the bounds.
+    pub(super) sizes: Option<Sizes>,
     /// Values that a list has released.
     released: HashSet<ValueId>,
     /// The blocks that have begun and not ended, the innermost last.
@@ -55,12 +59,13 @@ struct Draft {
 }
 
 impl Recording {
-    pub(crate) fn new(engine: EngineRef, name: String) -> Recording {
+    pub(crate) fn new(engine: EngineRef, name: String, sizes: Option<Sizes>) -> Recording {
         Recording {
             engine,
             program: Program::new(name),
             lane_of_block: None,
             inserts_transfers: false,
+            sizes,
             released: HashSet::new(),
             open: Vec::new(),
             ended: HashSet::new(),
@@ -225,7 +230,7 @@ impl Recording {
             {
                 return refused(WRITES_FEED);
             }
-            operands.push(Operand { value, layout: *tensor.layout(), access: u.access() });
+            operands.push(Operand { value, layout: *tensor.layout(), access: u.access(), varying: None });
         }
         match work {
             Some(work) => {
@@ -349,7 +354,7 @@ impl Recording {
                     tensor.described()
                 ));
             }
-            operands.push(Operand { value, layout: *tensor.layout(), access: Access::Read });
+            operands.push(Operand { value, layout: *tensor.layout(), access: Access::Read, varying: None });
         }
         if matches!(work, Work::Else | Work::End) {
             let is_right = |block: &OpenBlock| work == Work::End || block.work == Work::If;
@@ -385,8 +390,44 @@ impl Recording {
             _ => &mut self.program.parameters,
         };
         self.program.values.push(value(&tensor, role(ports.len())));
-        ports.push(Port { name, value: id, layout: *tensor.layout(), site });
+        ports.push(Port { name, value: id, layout: *tensor.layout(), varying: None, site });
         self.standing_for(tensor, id)
+    }
+
+    /// The shape of a feed with these axes, for the sizes of this recording.
+    ///
+    /// # Errors
+    /// [`ProgramError::NotRecordable`] for a bounded size that cannot be one; the shape is impossible.
+    pub(crate) fn bounded_shape(&mut self, name: &str, axes: &[Dim], site: Site) -> Result<Shape, Error> {
+        let refused = |why: String| {
+            Error::from(ProgramError::NotRecordable { what: format!("the feed {name:?}"), site, why })
+        };
+        let dims = &mut self.program.dims;
+        let mut size = |axis: &Dim| match axis {
+            Dim::Fixed(size) => Ok(*size),
+            Dim::UpTo(dim) => {
+                let sizes = self.sizes.as_ref().ok_or_else(|| refused(ONCE_CALLED.to_owned()))?;
+                let place = dims.iter().position(|known| known.name == dim.name).unwrap_or_else(|| {
+                    dims.push(dim.clone());
+                    dims.len() - 1
+                });
+                let unfit = |c: char| !c.is_alphanumeric() && c != '_';
+                if dim.name.is_empty() || dim.name.starts_with(|c: char| c.is_numeric()) || dim.name.contains(unfit) {
+                    return Err(refused(format!("{:?} is no name of a size; use letters, digits and _", dim.name)));
+                }
+                if dims[place] != *dim {
+                    let (most, other) = (dim.most, dims[place].most);
+                    return Err(refused(format!("{} is at most {most} here, and {other} in an earlier feed", dim.name)));
+                }
+                if dim.most < 2 || dims.len() > MOST_DIMS {
+                    let why = format!("{} is at most {}, and it is size {} of the program; a bound is at least 2, and a program has at most {MOST_DIMS} sizes", dim.name, dim.most, place + 1);
+                    return Err(refused(why));
+                }
+                Ok(sizes.get(place).copied().unwrap_or(dim.most))
+            }
+        };
+        let sizes = axes.iter().map(&mut size).collect::<Result<SmallVec<[usize; 8]>, Error>>()?;
+        Ok(Shape::new(&sizes).map_err(BuildError::from)?)
     }
 
     /// Names a result.
@@ -408,7 +449,7 @@ impl Recording {
             return Err(ProgramError::NotRecordable { what: what(), site, why: OF_ENDED_BLOCK.to_owned() }.into());
         }
         let layout: Layout = *tensor.layout();
-        self.program.fetches.push(Port { name, value: id, layout, site });
+        self.program.fetches.push(Port { name, value: id, layout, varying: None, site });
         Ok(())
     }
 }
@@ -416,6 +457,9 @@ impl Recording {
 /// Why a step of a block cannot draw random numbers.
 pub(crate) const DRAWN_IN_BLOCK: &str =
     "in a block, random numbers would be the same in each round; draw them before the block";
+
+/// Why a feed cannot have a bounded size.
+const ONCE_CALLED: &str = "it has a bounded size, for which a closure is called several times; record it by `record_bounded`, `vm.record_bounded` or `Jit::bounded`";
 
 /// Why a step cannot be on its lane.
 pub(super) const BESIDE_BLOCK: &str = "it is on another lane than the steps before it in the same block, all of which run on one; enter the lane before the block, or record the step there";
@@ -435,7 +479,7 @@ pub(super) const OF_ENDED_BLOCK: &str =
 fn value(tensor: &Tensor, role: ValueRole) -> Value {
     let owner = tensor.owner();
     let (place, memory, dtype, shape) = (owner.place(), owner.memory(), owner.dtype(), owner.shape());
-    Value { role, place, memory, dtype, shape }
+    Value { role, place, memory, dtype, shape, varying: None }
 }
 
 fn resource_id(id: ValueId) -> ResourceId {

@@ -85,7 +85,7 @@ impl Compiled {
             Storage::Buffer { index, .. } => names[index].clone(),
             Storage::Scratch(piece) => format!("scratch{piece}"),
         };
-        if !self.program.is_whole(operand.value, operand.layout) {
+        if !self.program.is_whole_view(operand.value, operand.layout) {
             let strides: Vec<String> = operand.layout.strides().iter().map(usize::to_string).collect();
             text = format!("{text}[strides {} offset {}]", strides.join(","), operand.layout.offset());
         }
@@ -96,11 +96,15 @@ impl Compiled {
 /// Buffers with role, access and size in bytes, then the steps: number, work, operands, type of the output. A line tells
 /// which steps run together, and another which are one of several segments, on which stream, and after which segments of other streams. A further
 /// line tells which of them a lane of the segment runs, and after which branches of other lanes; and one which steps on a CUDA device are too few for a graph.
+/// Of a program with bounded sizes, these come first, and all numbers are those for the bounds.
 impl fmt::Display for Compiled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let devices: Vec<String> = self.devices().iter().map(DeviceId::to_string).collect();
         let on = if devices.is_empty() { String::new() } else { format!(" on {}", devices.join(", ")) };
         writeln!(f, "program {}{on}", self.program.name)?;
+        if !self.program.dims.is_empty() {
+            writeln!(f, "sizes {}", self.program.dims_in_words())?;
+        }
         let names: Vec<String> = (0..self.buffers.len()).map(|index| self.buffer_name(index)).collect();
         for (buffer, name) in self.buffers.iter().zip(&names) {
             let role = match buffer.role {

@@ -157,7 +157,7 @@ impl Program {
         let name = name.ok_or_else(|| wrong(1, "a line with the program's name, such as `program step`", ""))?;
         let (list, tensor) = InstructionList::parse_with_names(&list)
             .map_err(|error| wrong(error.line, &error.expected, &error.found))?;
-        let mut recording = Recording::new(EngineRef::new(&ADDRESS), name);
+        let mut recording = Recording::new(EngineRef::new(&ADDRESS), name, None);
         let known = |port: &PortLine<'_>| -> Result<Tensor, Error> {
             let named = tensor(port.tensor);
             named.ok_or_else(|| wrong(port.line, "a tensor that a line of this text names", port.tensor))

@@ -3,6 +3,7 @@
 mod block_functions;
 mod block_waits;
 mod blocks;
+mod bounded;
 mod cache;
 mod calls;
 mod devices;

@@ -21,6 +21,7 @@ fn load(program: &Arc<Program>) -> Result<LoadedProgram, Error> {
     let compiled = compile(program.clone(), &CompileOptions::default())?;
     Ok(LoadedProgram {
         parts: Default::default(),
+        sized: Default::default(),
         compiled,
         segments: Vec::new(),
         next_run: Default::default(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use streamvm_ep::{DType, Shape};
 use streamvm_instructions::{Place, Tensor};
-use streamvm_program::{CompileOptions, Program};
+use streamvm_program::{CompileOptions, Program, Sizes};
 
 use crate::program_cache::loaded::program_bytes;
 
@@ -31,6 +31,8 @@ pub(crate) enum Key {
     Closure { number: u64, feeds: Vec<FeedKind> },
     /// The part of a program that computes these fetches, among the parts of that program.
     Fetches { names: Vec<String> },
+    /// The program for these sizes, among those of one program with bounded sizes.
+    Sizes { sizes: Sizes },
 }
 
 /// What is looked up; it borrows what a [`Key`] owns.
@@ -39,6 +41,7 @@ pub(crate) enum Query<'a> {
     Program { program: &'a Arc<Program>, options: &'a CompileOptions },
     Closure { number: u64, feeds: &'a [FeedKind] },
     Fetches { names: &'a [&'a str] },
+    Sizes { sizes: &'a [usize] },
 }
 
 impl Query<'_> {
@@ -52,6 +55,7 @@ impl Query<'_> {
                 number == other && *feeds == others
             }
             (Query::Fetches { names }, Key::Fetches { names: others }) => *names == others,
+            (Query::Sizes { sizes }, Key::Sizes { sizes: others }) => **sizes == **others,
             _ => false,
         }
     }
@@ -63,6 +67,7 @@ impl Query<'_> {
             }
             Query::Closure { number, feeds } => Key::Closure { number, feeds: feeds.to_vec() },
             Query::Fetches { names } => Key::Fetches { names: names.iter().map(|name| (*name).to_owned()).collect() },
+            Query::Sizes { sizes } => Key::Sizes { sizes: Sizes::from_slice(sizes) },
         }
     }
 }
@@ -76,6 +81,7 @@ impl Key {
                 own + options.costs.heap_bytes()
             }
             Key::Closure { feeds, .. } => size_of_val(feeds.as_slice()),
+            Key::Sizes { .. } => 0,
             Key::Fetches { names, .. } => size_of_val(names.as_slice()) + names.iter().map(String::len).sum::<usize>(),
         };
         bytes as u64

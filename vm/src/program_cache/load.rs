@@ -44,8 +44,8 @@ impl LoadedProgram {
         let fetches = compiled.program().fetches.iter().map(|fetch| places[&fetch.value]).collect();
         let draws = compiled.draws();
         let only_kernel = OnlyKernel::of(&compiled).map(Box::new);
-        let (parts, next_run) = (OnceLock::new(), Arc::new(AtomicU64::new(0)));
-        Ok(LoadedProgram { parts, compiled, segments, only_kernel, fetches, draws, next_run })
+        let (parts, sized, next_run) = (OnceLock::new(), OnceLock::new(), Arc::new(AtomicU64::new(0)));
+        Ok(LoadedProgram { parts, sized, compiled, segments, only_kernel, fetches, draws, next_run })
     }
 
     /// Executes a segment; the rest of a run that pauses is left in `context`. An error names the step, and the source line that recorded it.

@@ -18,6 +18,8 @@ use crate::program_cache::only_kernel::OnlyKernel;
 pub(crate) struct LoadedProgram {
     /// Parts of it that compute some of the fetches. Made once one is asked for.
     pub(crate) parts: OnceLock<Box<ProgramCache>>,
+    /// The program for sizes that runs had, if it has bounded ones. Made once it is run.
+    pub(crate) sized: OnceLock<Box<ProgramCache>>,
     pub(crate) compiled: Compiled,
     /// One for each segment of the compiled program.
     pub(crate) segments: Vec<LoadedSegment>,
@@ -69,6 +71,11 @@ impl LoadedSegment {
 }
 
 impl LoadedProgram {
+    /// Whether runs give sizes by their feeds: each runs the program for its sizes.
+    pub(crate) fn has_bounded_sizes(&self) -> bool {
+        !self.compiled.program().dims.is_empty()
+    }
+
     /// A new tensor for a buffer that each run has of its own, which belongs to `engine`: another one refuses instructions over it. `None` for feeds and parameters,
     /// which the caller gives.
     pub(crate) fn fresh(&self, buffer: &CompiledBuffer, engine: EngineRef) -> Option<Tensor> {

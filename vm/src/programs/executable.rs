@@ -16,6 +16,7 @@ use streamvm_stream::{StreamKey, StreamType, WaitKind};
 
 use crate::engine::core::Engine;
 use crate::engine::submission::Full;
+use crate::program_cache::key::Query;
 use crate::program_cache::loaded::{LoadedProgram, with_access};
 use crate::program_cache::only_kernel::OnlyKernel;
 use crate::programs::fetches::Fetches;
@@ -114,6 +115,9 @@ impl Executable {
     }
 
     pub(super) fn run_as(&self, name: Option<&str>, feeds: &[(&str, &Tensor)], site: Site) -> Result<Fetches, Error> {
+        if self.inner.has_bounded_sizes() {
+            return self.at_sizes_of(feeds)?.run_as(name, feeds, site);
+        }
         let Some(engine) = self.engine.upgrade() else { return Err(Error::shutdown()) };
         let compiled = &self.inner.compiled;
         let given = self.given(&engine, feeds, site)?;
@@ -180,6 +184,9 @@ impl Executable {
     #[track_caller]
     pub fn run_in(&self, builder: &mut InstructionsBuilder, feeds: &[(&str, &Tensor)]) -> Result<Results, Error> {
         let site = Site::caller();
+        if self.inner.has_bounded_sizes() {
+            return self.at_sizes_of(feeds).and_then(|sized| sized.run_in(builder, feeds)).map_err(|error| error.called_from(site));
+        }
         let append = || {
             let Some(engine) = self.engine.upgrade() else { return Err(Error::shutdown()) };
             let given = self.given(&engine, feeds, site)?;
@@ -194,6 +201,34 @@ impl Executable {
         let (list, results) = append().map_err(|error| self.refused(error, feeds, site))?;
         builder.append(list);
         Ok(results)
+    }
+
+    /// The executable for the sizes of these feeds, of a program with bounded sizes ([`Vm::record_bounded`](crate::Vm::record_bounded)); of another one, itself. Each run
+    /// uses the one for its feeds: the steps, their order and the memory of the executable for the bounds, over smaller tensors. Nothing is
+    /// compiled. The executables for the last 16 choices of sizes are kept.
+    ///
+    /// # Errors
+    /// [`ProgramError::Size`] and [`ProgramError::Mismatch`] if a feed does not fit; [`ProgramError::Unknown`]; [`ProgramError::Malformed`] if the program has no steps
+    /// for these sizes; [`Error::Shutdown`] when the engine is gone.
+    #[track_caller]
+    pub fn at_sizes_of(&self, feeds: &[(&str, &Tensor)]) -> Result<Executable, Error> {
+        if !self.inner.has_bounded_sizes() {
+            return Ok(self.clone());
+        }
+        let site = Site::caller();
+        let sized = || {
+            let Some(engine) = self.engine.upgrade() else { return Err(Error::shutdown()) };
+            let whole = &self.inner;
+            let sizes = whole.compiled.program().sizes_of(feeds)?;
+            let load = || {
+                let loaded = LoadedProgram::new(&engine, whole.compiled.at(&sizes)?)?;
+                Ok(LoadedProgram { next_run: whole.next_run.clone(), ..loaded })
+            };
+            let kept = whole.sized.get_or_init(|| Box::new(engine.programs.of_parts()));
+            let inner = kept.get_or_load(Query::Sizes { sizes: &sizes }, load)?;
+            Ok(Executable { inner, ..self.clone() })
+        };
+        sized().map_err(|error| error.called_from(site))
     }
 
     /// The instructions of a run, a segment after the other.

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
-use streamvm_ep::Site;
-use streamvm_instructions::{Error, InstructionsBuilder, Tensor};
-use streamvm_program::{CompileOptions, Program, Recorder, Results, compile, record};
+use streamvm_ep::{Shape, Site};
+use streamvm_instructions::{BuildError, Error, InstructionsBuilder, Tensor};
+use streamvm_program::{CompileOptions, Dim, Program, Recorder, Results, compile, record, record_bounded};
 
 use crate::engine::core::Engine;
 use crate::program_cache::key::{FeedKind, Query};
@@ -17,8 +17,9 @@ use crate::programs::log_reasons;
 use crate::sync::fork::refuse_in_child;
 use crate::vm::Vm;
 
-/// Records the closure for feeds of these kinds.
-type Record<const FEEDS: usize> = dyn Fn(&[FeedKind; FEEDS]) -> Result<Program, Error> + Send + Sync;
+/// Records the closure for feeds of these kinds, with these axes if some are bounded.
+type Record<const FEEDS: usize> =
+    dyn Fn(&[FeedKind; FEEDS], Option<&[Vec<Dim>; FEEDS]>) -> Result<Program, Error> + Send + Sync;
 
 /// A closure that is compiled just in time; made by [`Vm::jit`]. `Send + Sync`: several threads may run it at once. It does not keep its
 /// engine alive; after the engine has ended, runs give [`Error::Shutdown`].
@@ -30,6 +31,8 @@ pub struct Jit<const FEEDS: usize> {
     feeds: [String; FEEDS],
     parameters: Vec<(String, Tensor)>,
     options: CompileOptions,
+    /// The axes of the feeds, if some of them are bounded.
+    axes: Option<[Vec<Dim>; FEEDS]>,
     record: Box<Record<FEEDS>>,
 }
 
@@ -72,16 +75,18 @@ impl Vm {
         let feeds = feeds.map(str::to_owned);
         let parameters = parameters.map(|(name, tensor)| (name.to_owned(), tensor.clone()));
         let (of_record, names, tensors) = (name.clone(), feeds.clone(), parameters.clone());
-        let record = move |kinds: &[FeedKind; FEEDS]| {
-            record(of_record.clone(), |r| {
-                let feed = |(name, kind): (&String, &FeedKind)| {
-                    r.feed(name.as_str(), kind.place, kind.dtype, kind.shape.dims())
+        let record = move |kinds: &[FeedKind; FEEDS], axes: Option<&[Vec<Dim>; FEEDS]>| {
+            let once = |r: &Recorder| {
+                let feed = |(place, (name, kind)): (usize, (&String, &FeedKind))| match axes {
+                    None => r.feed(name.as_str(), kind.place, kind.dtype, kind.shape.dims()),
+                    Some(axes) => r.bounded_feed(name.as_str(), kind.place, kind.dtype, &axes[place]),
                 };
-                let feeds: Vec<Tensor> = names.iter().zip(kinds).map(feed).collect::<Result<_, Error>>()?;
+                let feeds: Vec<Tensor> = names.iter().zip(kinds).enumerate().map(feed).collect::<Result<_, Error>>()?;
                 let parameter = |(name, tensor): &(String, Tensor)| r.parameter(name.as_str(), tensor);
                 let parameters: Vec<Tensor> = tensors.iter().map(parameter).collect::<Result<_, Error>>()?;
                 closure(r, &all(feeds), &all(parameters))
-            })
+            };
+            if axes.is_some() { record_bounded(of_record.clone(), once) } else { record(of_record.clone(), once) }
         };
         Jit {
             engine: Arc::downgrade(&self.engine),
@@ -90,9 +95,19 @@ impl Vm {
             feeds,
             parameters: parameters.into(),
             options: CompileOptions::default(),
+            axes: None,
             record: Box::new(record),
         }
     }
+}
+
+/// The largest shape of a feed with these axes.
+fn bounds(axes: &[Dim]) -> Result<Shape, Error> {
+    let sizes = axes.iter().map(|axis| match axis {
+        Dim::Fixed(size) => *size,
+        Dim::UpTo(dim) => dim.most,
+    });
+    Ok(Shape::new(&sizes.collect::<SmallVec<[usize; 8]>>()).map_err(BuildError::from)?)
 }
 
 /// The vector as an array.
@@ -153,13 +168,18 @@ impl<const FEEDS: usize> Jit<FEEDS> {
     pub fn compiled(&self, feeds: [&Tensor; FEEDS]) -> Result<Executable, Error> {
         let Some(engine) = self.engine.upgrade() else { return Err(Error::shutdown()) };
         refuse_in_child(engine.handle.fork)?;
-        let kinds = feeds.map(FeedKind::of);
+        let mut kinds = feeds.map(FeedKind::of);
+        if let Some(axes) = &self.axes {
+            for (kind, axes) in kinds.iter_mut().zip(axes) {
+                kind.shape = bounds(axes)?;
+            }
+        }
         let query = Query::Closure { number: self.number, feeds: &kinds };
         let loaded = match engine.programs.made(query) {
             Some(made) => made,
             None => {
                 // The closure is the caller's code, so it runs before the entry is made: no other thread waits for it.
-                let program = (self.record)(&kinds)?;
+                let program = (self.record)(&kinds, self.axes.as_ref())?;
                 let load = || LoadedProgram::new(&engine, compile(program, &self.options)?);
                 let loaded = engine.programs.get_or_load(query, load);
                 log_reasons(&engine);
@@ -171,6 +191,37 @@ impl<const FEEDS: usize> Jit<FEEDS> {
         let site = Site::caller();
         let made = loaded.and_then(|loaded| Executable::new(&engine, loaded, &parameters, site));
         made.map_err(|error| error.called_from(site))
+    }
+
+    /// The same closure for feeds with these axes, some of them with a bound ([`Dim::up_to`]). It is recorded and compiled once, for the bounds, and runs with
+    /// all sizes up to them; a run compiles nothing. What the closure reads of the shapes of its feeds is one of several examples, for which it is called in turn
+    /// ([`Vm::record_bounded`]).
+    ///
+    /// ```
+    /// use streamvm::program::Dim;
+    /// use streamvm::{DType, DeviceId, Vm};
+    ///
+    /// # fn main() -> Result<(), streamvm::Error> {
+    /// let vm = Vm::builder().build()?;
+    /// let w = vm.full(DeviceId::cpu(0), DType::F32, &[2, 2], 0.5)?;
+    /// let layer = vm.jit("layer", ["x"], [("w", &w)], |r, [x], [w]| r.fetch("y", &x.matmul(w)?.relu()?));
+    /// let layer = layer.bounded([&[Dim::up_to("rows", 64), 2.into()]]);
+    /// for rows in [3, 5, 64] {
+    ///     let x = vm.ones(DeviceId::cpu(0), DType::F32, &[rows, 2])?;
+    ///     let run = layer.run([&x])?; // compiles at the first run
+    ///     assert_eq!(run["y"].to_vec::<f32>()?, vec![1.0; rows * 2]);
+    /// }
+    /// assert_eq!(vm.stats().programs.misses, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn bounded(mut self, axes: [&[Dim]; FEEDS]) -> Jit<FEEDS> {
+        if let Some(engine) = self.engine.upgrade() {
+            self.number = engine.programs.new_number();
+        }
+        self.axes = Some(axes.map(<[Dim]>::to_vec));
+        self
     }
 
     /// The same closure, compiled with other options than the default.

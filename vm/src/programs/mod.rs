@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use streamvm_ep::Site;
 use streamvm_instructions::{Error, Tensor};
-use streamvm_program::{CompileOptions, Program, Recorder, compile, record};
+use streamvm_program::{CompileOptions, Program, Recorder, compile, record, record_bounded};
 
 use crate::engine::core::Engine;
 use crate::program_cache::key::Query;
@@ -73,6 +73,43 @@ impl Vm {
         f: impl FnOnce(&Recorder) -> Result<(), Error>,
     ) -> Result<Program, Error> {
         record(name, f)
+    }
+
+    /// Records a program of which some feeds have axes of any size up to a bound. It is compiled once, for the bounds, which also decide how much memory a run
+    /// has; each run has the sizes of its feeds, and a run with other sizes compiles nothing.
+    ///
+    /// `f` is called several times, each time for other sizes (13 times for two bounded sizes): the tensors have the sizes of that call, and what it computes
+    /// of them by sums and products may be a shape, or where a slice ends. All calls must record the same steps.
+    ///
+    /// ```
+    /// use streamvm::program::{CompileOptions, Dim};
+    /// use streamvm::{DType, DeviceId, Vm};
+    ///
+    /// # fn main() -> Result<(), streamvm::Error> {
+    /// let (vm, cpu) = (Vm::builder().build()?, DeviceId::cpu(0));
+    /// let program = vm.record_bounded("sums", |r| {
+    ///     let x = r.bounded_feed("x", cpu, DType::F32, &[Dim::up_to("batch", 8), Dim::up_to("length", 16), 2.into()])?;
+    ///     let [batch, length, _] = x.shape().dims()[..] else { unreachable!("it has three axes") };
+    ///     r.fetch("y", &x.reshape(&[batch * length, 2])?.sum(&[1])?)
+    /// })?;
+    /// let sums = vm.compile(program, &[], &CompileOptions::default())?;
+    /// for (batch, length) in [(1, 16), (8, 3)] {
+    ///     let x = vm.ones(cpu, DType::F32, &[batch, length, 2])?;
+    ///     assert_eq!(sums.run(&[("x", &x)])?["y"].to_vec::<f32>()?, vec![2.0; batch * length]);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `f`, and of [`record_bounded`](streamvm_program::record_bounded()).
+    #[track_caller]
+    pub fn record_bounded(
+        &self,
+        name: impl Into<String>,
+        f: impl Fn(&Recorder) -> Result<(), Error>,
+    ) -> Result<Program, Error> {
+        record_bounded(name, f)
     }
 
     /// Compiles a program for this engine, each time; [`Vm::compiled`] keeps what it has compiled. The executable shares the program: of a `&Program` it takes

@@ -108,6 +108,9 @@ impl Executable {
         hook: &mut dyn FnMut(&WatchedStep<'_>) -> Result<(), Error>,
     ) -> Result<Fetches, Error> {
         let site = Site::caller();
+        if self.inner.has_bounded_sizes() {
+            return self.at_sizes_of(feeds)?.run_watched(feeds, watch, hook);
+        }
         let Some(engine) = self.engine.upgrade() else { return Err(Error::shutdown()) };
         let compiled = self.compiled();
         if !compiled.is_step_by_step() {
@@ -156,7 +159,7 @@ impl Executable {
     /// How long each step took in all runs so far, in the order of the plan; nothing unless the program was compiled with
     /// [`CompileOptions::time_steps`](streamvm_program::CompileOptions::time_steps). Steps that run together have one time. On devices other than CPUs a time
     /// lasts from when the step is queued until the host knows that it has run. Copies between devices have none, nor have steps that begin or end blocks or critical
-    /// sections. Does not block.
+    /// sections. A program with bounded sizes has none: its times are those of the [executables for its sizes](Executable::at_sizes_of). Does not block.
     pub fn step_times(&self) -> Vec<StepTime> {
         let of_segment = |(segment, loaded): (&Segment, &LoadedSegment)| {
             let times = match loaded {

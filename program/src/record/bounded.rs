@@ -1,0 +1,292 @@
+//! Recording a program with bounded sizes: the closure is called for several sizes, and the numbers that differ become formulas.
+//!
+//! What a caller computes from sizes (a slice up to a size, a product of two) is plain arithmetic that nobody sees. So each recording is one for certain
+//! sizes. For each bounded size there are three, which decide a polynomial of degree 2, and two more, which must agree with it; all are from 2 to the bound,
+//! or to 6 for smaller bounds, because axes of size 1 have fewer layouts. All recordings must have the same steps, over values that differ in their layouts alone.
+
+use hashbrown::HashMap;
+use smallvec::{SmallVec, smallvec};
+use streamvm_ep::{Extra, Layout, Params, Site};
+use streamvm_instructions::{Error, ProgramError};
+
+use crate::ir::dims::{BoundedDim, Formula, MOST_DIMS, Sizes, VaryingId, VaryingLayout};
+use crate::ir::program::{Operand, Port, Program, Step, Value, Work};
+use crate::record::recorder::{Recorder, record_once};
+
+/// The sizes that decide a formula, for each bounded size.
+const NODES: usize = 3;
+
+/// Records a program of which some feeds have axes of any size up to a bound ([`Recorder::bounded_feed`], [`Dim::up_to`](crate::Dim::up_to)). It is compiled
+/// once, for the bounds; each run has the sizes of the tensors that it is given.
+///
+/// `f` is called several times, each time for other sizes: 13 times for two bounded sizes, 85 for four, once if there is none. In each call the tensors have the sizes
+/// of that call, up to the bounds (or up to 6, for smaller bounds), and what `f` reads of their shapes it may use in sums and products for further shapes,
+/// slices and offsets. All calls must record the same steps. Generators go on with each call, and the program has the random numbers of the first one.
+///
+/// ```
+/// use streamvm_ep::{DType, DeviceId};
+/// use streamvm_program::{Dim, record_bounded};
+///
+/// # fn main() -> Result<(), streamvm_instructions::Error> {
+/// let program = record_bounded("first_rows", |r| {
+///     let x = r.bounded_feed("x", DeviceId::cpu(0), DType::F32, &[Dim::up_to("rows", 64), 4.into()])?;
+///     let rows = x.shape().dims()[0];
+///     r.fetch("y", &x.slice(0, 0..rows - 1)?.exp()?)
+/// })?;
+/// assert_eq!(program.fetches[0].layout.shape().dims(), [63, 4]);
+/// assert_eq!(program.at(&[10])?.fetches[0].layout.shape().dims(), [9, 4]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// Those of `f`, with the sizes for which it was called, and of [`record`](crate::record()). [`ProgramError::NotRecordable`] names the first step that is another one for
+/// other sizes, or whose shapes do not follow from the sizes by sums and products.
+#[track_caller]
+pub fn record_bounded(
+    name: impl Into<String>,
+    f: impl Fn(&Recorder) -> Result<(), Error>,
+) -> Result<Program, Error> {
+    let (name, site) = (name.into(), Site::caller());
+    let recorded = |sizes: Sizes| record_once(name.clone(), Some(sizes), &f);
+    let mut program = recorded(Sizes::new())?;
+    if !program.dims.is_empty() {
+        let samples = samples(&program.dims);
+        let mut layouts: Vec<SmallVec<[Layout; 16]>> = layouts(&program).map(|layout| smallvec![layout]).collect();
+        for sizes in &samples[1..] {
+            let other = recorded(sizes.clone()).map_err(|error| match error {
+                // It has a site of its own.
+                error @ Error::Program { .. } => error,
+                error => refused(&name, site, format!("for {}: {error}", in_words(&program.dims, sizes))),
+            })?;
+            check_alike(&program, &other, (sizes, site))?;
+            layouts.iter_mut().zip(self::layouts(&other)).for_each(|(known, layout)| known.push(layout));
+        }
+        let mut formulas = Formulas { samples: &samples, known: HashMap::new(), ids: HashMap::new() };
+        set_varying(&mut program, layouts, &mut formulas, site)?;
+    }
+    program.check().map_err(|error| error.called_from(site))?;
+    program.shrink_to_fit();
+    Ok(program)
+}
+
+fn refused(what: &str, site: Site, why: String) -> Error {
+    ProgramError::NotRecordable { what: what.to_owned(), site, why }.into()
+}
+
+/// Sizes with their names.
+fn in_words(dims: &[BoundedDim], sizes: &[usize]) -> String {
+    let words: Vec<String> = dims.iter().zip(sizes).map(|(dim, size)| format!("{} = {size}", dim.name)).collect();
+    words.join(", ")
+}
+
+/// The sizes that are recorded of one bounded size: those that decide, the bound first, and those that must agree.
+fn sizes_of(most: usize) -> ([usize; NODES], [usize; 2]) {
+    if most >= 6 {
+        return ([most, 2, most / 2 + 1], [3, most - 1]);
+    }
+    let mut others = (2..=6).filter(|size| *size != most);
+    let mut next = || others.next().unwrap_or(6);
+    ([most, next(), next()], [next(), next()])
+}
+
+/// The sizes for which a program is recorded: all bounds first, then all combinations of those that decide, then those that must agree. Combination number `n` has, of each
+/// size, the one that is the digit of `n` in base 3, the first size last.
+fn samples(dims: &[BoundedDim]) -> Vec<Sizes> {
+    let of: SmallVec<[([usize; NODES], [usize; 2]); MOST_DIMS]> = dims.iter().map(|dim| sizes_of(dim.most)).collect();
+    let digit = |number: usize, dim: usize| number / NODES.pow(dim as u32) % NODES;
+    let combined = (0..NODES.pow(dims.len() as u32))
+        .map(|number| of.iter().enumerate().map(|(dim, (nodes, _))| nodes[digit(number, dim)]).collect());
+    let agree = [[0, 0], [1, 1], [0, 1], [1, 0]];
+    let agree = agree.iter().map(|which| of.iter().enumerate().map(|(dim, (_, sizes))| sizes[which[dim % 2]]).collect());
+    combined.chain(agree.take(if dims.len() == 1 { 2 } else { 4 })).collect()
+}
+
+/// The layouts of values, operands and ports, in this order.
+fn layouts(program: &Program) -> impl Iterator<Item = Layout> + '_ {
+    let values = program.values.iter().map(|value| Layout::contiguous(value.shape));
+    let operands = program.steps.iter().flat_map(|step| &step.operands).map(|operand| operand.layout);
+    let ports = program.feeds.iter().chain(&program.parameters).chain(&program.fetches).map(|port| port.layout);
+    values.chain(operands).chain(ports)
+}
+
+/// Checks that both programs differ in their layouts alone; `other` was recorded for `sizes`.
+fn check_alike(program: &Program, other: &Program, (sizes, site): (&Sizes, Site)) -> Result<(), Error> {
+    let bounds: Sizes = program.dims.iter().map(|dim| dim.most).collect();
+    let [here, there] = [&bounds, sizes].map(|sizes| in_words(&program.dims, sizes));
+    let numbers = 0..program.steps.len().max(other.steps.len());
+    for (one, another) in numbers.map(|number| (program.steps.get(number), other.steps.get(number))) {
+        match (one, another) {
+            (Some(one), Some(another)) if are_alike(one, another) => {}
+            (Some(step), Some(another)) if step.work.name() == another.work.name() => {
+                let why = format!(
+                    "for {there} it has other operands or parameters than for {here}, and not only other shapes; a number of a call cannot follow from a \
+                     size: compute it from a tensor, or feed it"
+                );
+                return Err(refused(step.work.name(), step.site, why));
+            }
+            (Some(step), another) => {
+                let instead = another.map_or("nothing", |step| step.work.name());
+                let why = format!("for {there} the closure records {instead} in its place; let it record the same steps for all sizes");
+                return Err(refused(&format!("{}, recorded for {here},", step.work.name()), step.site, why));
+            }
+            (None, Some(step)) => {
+                let why = format!("for {here} the closure does not record it; let it record the same steps for all sizes");
+                return Err(refused(&format!("{}, recorded for {there},", step.work.name()), step.site, why));
+            }
+            (None, None) => {}
+        }
+    }
+    let same_value = |(one, other): (&Value, &Value)| {
+        let of = |value: &Value| (value.role, value.place, value.memory, value.dtype, value.shape.rank());
+        of(one) == of(other)
+    };
+    let same_port = |(one, other): (&Port, &Port)| {
+        let of = |port: &Port| (port.value, port.layout.shape().rank());
+        one.name == other.name && of(one) == of(other)
+    };
+    let ports = |program: &'_ Program| [program.feeds.len(), program.parameters.len(), program.fetches.len()];
+    let all = |program: &Program| [&program.feeds, &program.parameters, &program.fetches].map(Clone::clone).concat();
+    let alike = program.values.len() == other.values.len()
+        && program.values.iter().zip(&other.values).all(same_value)
+        && ports(program) == ports(other)
+        && all(program).iter().zip(&all(other)).all(same_port)
+        && program.orders == other.orders
+        && program.dims == other.dims;
+    if alike {
+        return Ok(());
+    }
+    let why = format!("for {there} it has other feeds, parameters, fetches or orders than for {here}, and not only other shapes");
+    Err(refused(&format!("program {:?}", program.name), site, why))
+}
+
+/// Whether both steps differ in the layouts of their operands alone, or in what differs in each recording.
+fn are_alike(one: &Step, other: &Step) -> bool {
+    let same_work = match (&one.work, &other.work) {
+        (Work::Call(op, params), Work::Call(other, others)) => op == other && drawing_alike(params) == drawing_alike(others),
+        // The code is that of the first recording.
+        (Work::Function(one), Work::Function(other)) => {
+            (one.name(), one.device(), one.is_on_workers()) == (other.name(), other.device(), other.is_on_workers())
+        }
+        (one, other) => one == other,
+    };
+    let of = |operand: &Operand| (operand.value, operand.access, operand.layout.shape().rank());
+    same_work && one.lane == other.lane && one.operands.iter().map(of).eq(other.operands.iter().map(of))
+}
+
+/// The parameters without the place among the random numbers.
+fn drawing_alike(params: &Params) -> Params {
+    match params.extra {
+        Extra::Random { seed, .. } => Params { extra: Extra::Random { seed, counter: 0 }, ..*params },
+        _ => *params,
+    }
+}
+
+/// The formulas of a recording.
+struct Formulas<'s> {
+    samples: &'s [Sizes],
+    /// By the layouts of all samples.
+    known: HashMap<SmallVec<[Layout; 16]>, VaryingId>,
+    ids: HashMap<VaryingLayout, VaryingId>,
+}
+
+/// Gives values, operands and ports their varying layouts, from the layouts of all samples.
+fn set_varying(
+    program: &mut Program,
+    layouts: Vec<SmallVec<[Layout; 16]>>,
+    formulas: &mut Formulas<'_>,
+    site: Site,
+) -> Result<(), Error> {
+    let Program { values, steps, feeds, parameters, fetches, dims, varying, .. } = program;
+    let values = values.iter_mut().map(|value| ("a value", site, &mut value.varying));
+    let operands = steps.iter_mut().flat_map(|Step { work, operands, site, .. }| {
+        operands.iter_mut().map(|operand| (work.name(), *site, &mut operand.varying))
+    });
+    let ports = feeds.iter_mut().chain(parameters).chain(fetches);
+    let ports = ports.map(|port| ("a feed, parameter or fetch", port.site, &mut port.varying));
+    let mut refusal = None;
+    for ((what, site, place), layouts) in values.chain(operands).chain(ports).zip(layouts) {
+        match formulas.id(layouts, dims.len(), varying) {
+            Ok(id) => *place = id,
+            Err(layouts) => {
+                let shapes: Vec<String> = layouts.iter().map(|layout| layout.shape().to_string()).collect();
+                let sizes: Vec<String> = formulas.samples.iter().map(|sizes| in_words(dims, sizes)).collect();
+                let examples: Vec<String> = sizes.iter().zip(shapes).take(4).map(|(sizes, shape)| format!("{shape} for {sizes}")).collect();
+                let why = format!(
+                    "its shape, or where it begins in its storage, does not follow from the sizes by sums and products: {}, ...",
+                    examples.join(", ")
+                );
+                // A step tells more than the value that it writes.
+                let is_value = what == "a value";
+                refusal = Some(refused(what, site, why));
+                if !is_value {
+                    break;
+                }
+            }
+        }
+    }
+    refusal.map_or(Ok(()), Err)
+}
+
+impl Formulas<'_> {
+    /// The layout that has these values for the samples; `None` if it does not vary. New ones are added to `varying`. An error, with the layouts, if there are no formulas.
+    fn id(
+        &mut self,
+        layouts: SmallVec<[Layout; 16]>,
+        dims: usize,
+        varying: &mut Vec<VaryingLayout>,
+    ) -> Result<Option<VaryingId>, SmallVec<[Layout; 16]>> {
+        if layouts.iter().all(|layout| *layout == layouts[0]) {
+            return Ok(None);
+        }
+        if let Some(id) = self.known.get(&layouts) {
+            return Ok(Some(*id));
+        }
+        let formula = |number: &dyn Fn(&Layout) -> usize| {
+            let values: SmallVec<[usize; 16]> = layouts.iter().map(number).collect();
+            fitted(self.samples, &values, dims)
+        };
+        let axes = (0..layouts[0].shape().rank())
+            .map(|axis| Some((formula(&|layout| layout.shape().dims()[axis])?, formula(&|layout| layout.strides()[axis])?)));
+        let found = axes.collect::<Option<SmallVec<[(Formula, Formula); 4]>>>();
+        let found = found.and_then(|axes| Some(VaryingLayout::new(formula(&Layout::offset)?, axes)));
+        let Some(found) = found else { return Err(layouts) };
+        let id = *self.ids.entry(found).or_insert_with_key(|layout| {
+            varying.push(layout.clone());
+            VaryingId(varying.len() as u32 - 1)
+        });
+        self.known.insert(layouts, id);
+        Ok(Some(id))
+    }
+}
+
+/// The sum of products of `dims` sizes, each of degree 2 at most, that has these values for the samples; `None` if there is none with whole factors.
+fn fitted(samples: &[Sizes], values: &[usize], dims: usize) -> Option<Formula> {
+    let combinations = NODES.pow(dims as u32);
+    let mut numbers: SmallVec<[i128; 16]> = values[..combinations].iter().map(|value| *value as i128).collect();
+    // Size by size: from the values at three points to the factors of the powers 0, 1 and 2, by divided differences.
+    for dim in 0..dims {
+        let step = NODES.pow(dim as u32);
+        let [x0, x1, x2] = [0, 1, 2].map(|digit| samples[digit * step][dim] as i128);
+        for first in (0..combinations).filter(|number| number / step % NODES == 0) {
+            let [v0, v1, v2] = [0, 1, 2].map(|digit| numbers[first + digit * step]);
+            let slope = divided(v1.wrapping_sub(v0), x1 - x0)?;
+            let bend = divided(divided(v2.wrapping_sub(v1), x2 - x1)?.wrapping_sub(slope), x2 - x0)?;
+            // What overflows here is refused by the comparison below.
+            numbers[first] = v0.wrapping_sub(x0.wrapping_mul(slope)).wrapping_add(bend.wrapping_mul(x0).wrapping_mul(x1));
+            numbers[first + step] = slope.wrapping_sub(bend.wrapping_mul(x0 + x1));
+            numbers[first + 2 * step] = bend;
+        }
+    }
+    let terms = numbers.iter().enumerate().map(|(number, factor)| {
+        let powers = std::array::from_fn(|dim| (number / NODES.pow(dim as u32) % NODES) as u8);
+        Some((i64::try_from(*factor).ok()?, powers))
+    });
+    let formula = Formula::new(terms.collect::<Option<Vec<_>>>()?);
+    samples.iter().zip(values).all(|(sizes, value)| formula.at(sizes) == Some(*value)).then_some(formula)
+}
+
+/// The quotient, if it is whole.
+fn divided(number: i128, by: i128) -> Option<i128> {
+    (number % by == 0).then(|| number / by)
+}

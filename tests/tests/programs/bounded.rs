@@ -1,0 +1,181 @@
+//! Programs with bounded sizes: compiled once, they run with every size up to the bounds, and compute what the program for that size computes.
+
+use std::cell::Cell;
+
+use streamvm::program::{CompileOptions, Dim, Program};
+use streamvm::{DType, Error, Mode, Tensor, Vm};
+use streamvm_tests::CPU;
+
+const BATCH: usize = 3;
+const LENGTH: usize = 7;
+const WIDTH: usize = 5;
+
+/// A block of an encoder: products, a softmax over a transposed view, slices that end with the sizes, fused steps, a write of a part.
+fn block(x: &Tensor, w: &Tensor, table: &Tensor) -> Result<Tensor, Error> {
+    let [batch, length, width] = x.shape().dims()[..] else { unreachable!("it has three axes") };
+    let rows = (&(x + &table.slice(0, 0..length)?)? * 0.5)?.reshape(&[batch * length, width])?;
+    let product = rows.matmul(w)?.gelu()?.reshape(&[batch, length, width])?;
+    let scores = product.matmul(&product.transpose(1, 2)?)?.softmax(2)?;
+    let mixed = scores.matmul(&product)?;
+    // The last row of each text becomes its first.
+    let first = (&mixed * 1.0)?;
+    first.slice(1, 0..1)?.copy_from(&mixed.slice(1, length - 1..length)?)?;
+    (&first + x)?.exp()?.sum(&[1])
+}
+
+fn tensor(vm: &Vm, shape: &[usize], seed: usize) -> Tensor {
+    let elements: Vec<f32> =
+        (0..shape.iter().product()).map(|index: usize| ((index * 7 + seed) % 23) as f32 / 23.0 - 0.5).collect();
+    vm.from_slice(&elements, shape).and_then(|tensor| tensor.to(CPU)).expect("a tensor")
+}
+
+fn record(vm: &Vm, w: &Tensor, table: &Tensor, sizes: Option<[usize; 2]>) -> Result<Program, Error> {
+    let finish = |r: &streamvm::program::Recorder, x: Tensor| {
+        r.fetch("y", &block(&x, &r.parameter("w", w)?, &r.parameter("table", table)?)?)
+    };
+    match sizes {
+        Some([batch, length]) => {
+            vm.record("block", |r| finish(r, r.feed("x", CPU, DType::F32, &[batch, length, WIDTH])?))
+        }
+        None => vm.record_bounded("block", |r| {
+            let axes = [Dim::up_to("batch", BATCH), Dim::up_to("length", LENGTH), WIDTH.into()];
+            finish(r, r.bounded_feed("x", CPU, DType::F32, &axes)?)
+        }),
+    }
+}
+
+#[test]
+fn every_size_up_to_the_bounds_gives_the_bits_of_the_program_for_that_size() {
+    for mode in [Mode::default(), Mode::Inline, Mode::Simulated { seed: 3 }] {
+        let vm = Vm::builder().mode(mode).detect_races(true).build().expect("an engine");
+        let (w, table) = (tensor(&vm, &[WIDTH, WIDTH], 1), tensor(&vm, &[LENGTH, WIDTH], 2));
+        let parameters = [("w", &w), ("table", &table)];
+        for options in [
+            CompileOptions::default(),
+            CompileOptions { block: 4, lanes: 2, ..CompileOptions::default() },
+            CompileOptions { step_by_step: true, ..CompileOptions::default() },
+        ] {
+            let program = record(&vm, &w, &table, None).expect("it can be recorded");
+            let bounded = vm.compile(program, &parameters, &options).expect("it compiles");
+            for (batch, length) in (1..=BATCH).flat_map(|batch| (1..=LENGTH).map(move |length| (batch, length))) {
+                let x = tensor(&vm, &[batch, length, WIDTH], batch + length);
+                let program = record(&vm, &w, &table, Some([batch, length])).expect("it can be recorded");
+                let sized = vm.compile(program, &parameters, &options).expect("it compiles");
+                let [found, expected] = [&bounded, &sized].map(|executable| {
+                    let run = executable.run(&[("x", &x)]).expect("it is submitted");
+                    assert_eq!(run["y"].shape().dims(), [batch, WIDTH]);
+                    run["y"].to_vec::<f32>().expect("it runs")
+                });
+                assert_eq!(found, expected, "{mode:?}, {options:?}, {batch} by {length}");
+            }
+        }
+        assert!(vm.races().is_empty(), "{:?}", vm.races());
+    }
+}
+
+/// One that is run with other sizes again and again compiles nothing, and its runs have the memory of the bounds.
+#[test]
+fn runs_with_other_sizes_compile_nothing_and_have_the_memory_of_the_bounds() {
+    let vm = Vm::builder().build().expect("an engine");
+    let (w, table) = (tensor(&vm, &[WIDTH, WIDTH], 1), tensor(&vm, &[LENGTH, WIDTH], 2));
+    let recorded = Cell::new(0);
+    let program = vm.record_bounded("block", |r| {
+        recorded.set(recorded.get() + 1);
+        let axes = [Dim::up_to("batch", BATCH), Dim::up_to("length", LENGTH), WIDTH.into()];
+        let x = r.bounded_feed("x", CPU, DType::F32, &axes)?;
+        r.fetch("y", &block(&x, &r.parameter("w", &w)?, &r.parameter("table", &table)?)?)
+    });
+    assert_eq!(recorded.get(), 13);
+    let options = CompileOptions::default();
+    let executable = vm.compiled(program.expect("a program"), &[("w", &w), ("table", &table)], &options);
+    let executable = executable.expect("it compiles");
+    let bounds = record(&vm, &w, &table, Some([BATCH, LENGTH])).expect("it can be recorded");
+    let bounds = streamvm::program::compile(bounds, &options).expect("it compiles");
+    assert_eq!(executable.compiled().arena_bytes(), bounds.arena_bytes());
+    for round in 0..40 {
+        let x = tensor(&vm, &[1 + round % BATCH, 1 + round % LENGTH, WIDTH], round);
+        executable.run(&[("x", &x)]).expect("it is submitted").wait().expect("it runs");
+        let sized = executable.at_sizes_of(&[("x", &x)]).expect("the sizes fit");
+        assert_eq!(sized.compiled().arena_bytes(), bounds.arena_bytes());
+    }
+    assert_eq!((recorded.get(), vm.stats().programs.misses, vm.stats().programs.programs), (13, 1, 1));
+}
+
+fn why(refused: Result<impl std::fmt::Debug, Error>) -> String {
+    let Err(Error::Program { error, .. }) = refused else { panic!("{refused:?}") };
+    error.to_string()
+}
+
+#[test]
+fn feeds_of_other_sizes_are_refused() {
+    let vm = Vm::builder().build().expect("an engine");
+    let program = vm.record_bounded("sum", |r| {
+        let x = r.bounded_feed("x", CPU, DType::F32, &[Dim::up_to("n", 4), 2.into()])?;
+        let y = r.bounded_feed("y", CPU, DType::F32, &[Dim::up_to("n", 4), 2.into()])?;
+        r.fetch("z", &(&x + &y)?)
+    });
+    let sum = vm.compile(program.expect("a program"), &[], &CompileOptions::default()).expect("it compiles");
+    let zeros = |shape: &[usize]| vm.zeros(CPU, DType::F32, shape).expect("a tensor");
+    let run = |x: &[usize], y: &[usize]| sum.run(&[("x", &zeros(x)), ("y", &zeros(y))]);
+    for (x, y, expected) in [
+        (&[5, 2][..], &[5, 2][..], "the tensor for feed \"x\" has n = 5, which may be 1 to 4"),
+        (&[0, 2], &[0, 2], "the tensor for feed \"x\" has n = 0, which may be 1 to 4"),
+        (&[3, 2], &[4, 2], "the tensor for feed \"y\" has n = 4, and the one for \"x\" has n = 3"),
+        (&[3, 3], &[3, 2], "f32[3,3] on cpu:0, and f32[n,2] on cpu:0 is needed"),
+        (&[6], &[6], "f32[6] on cpu:0, and f32[n,2] on cpu:0 is needed"),
+    ] {
+        let text = why(run(x, y));
+        assert!(text.contains(expected), "{text}");
+    }
+    assert!(why(sum.run(&[("x", &zeros(&[3, 2]))])).contains("feed \"y\" is missing"));
+    assert_eq!(run(&[4, 2], &[4, 2]).expect("they fit")["z"].shape().dims(), [4, 2]);
+}
+
+/// What is not the same for all sizes is refused where it was recorded.
+#[test]
+fn recordings_that_differ_by_more_than_their_shapes_are_refused() {
+    let vm = Vm::builder().build().expect("an engine");
+    type Body = fn(&Tensor, usize) -> Result<Tensor, Error>;
+    let bodies: [(Body, &str); 5] = [
+        (|x, n| if n > 20 { x.exp() } else { x.neg() }, "for n = 2 the closure records neg in its place"),
+        (|x, n| if n > 20 { x.exp()?.neg() } else { x.exp() }, "for n = 2 the closure records nothing in its place"),
+        (|x, n| x * (1.0 / n as f64), "a number of a call cannot follow from a size"),
+        (|x, n| x.slice(0, 0..n / 2), "does not follow from the sizes by sums and products"),
+        (|x, n| x.slice(0, 0..n.min(20)), "does not follow from the sizes by sums and products"),
+    ];
+    for (body, expected) in bodies {
+        let recorded = vm.record_bounded("other", |r| {
+            let x = r.bounded_feed("x", CPU, DType::F32, &[Dim::up_to("n", 64)])?;
+            let n = x.shape().dims()[0];
+            r.fetch("y", &body(&x, n)?)
+        });
+        let text = why(recorded);
+        assert!(text.contains(expected) && text.contains("bounded.rs"), "{text}");
+    }
+    let broadcast = vm.record_bounded("broadcast", |r| {
+        let x = r.bounded_feed("x", CPU, DType::F32, &[Dim::up_to("n", 64)])?;
+        r.fetch("y", &(&x + &r.ones(CPU, DType::F32, &[64])?)?)
+    });
+    let text = why(broadcast);
+    assert!(text.contains("for n = 2: ") && text.contains("broadcast"), "{text}");
+}
+
+#[test]
+fn bounded_sizes_have_names_and_bounds() {
+    let vm = Vm::builder().build().expect("an engine");
+    let feed = |axes: &[Dim]| vm.record_bounded("feed", |r| r.bounded_feed("x", CPU, DType::F32, axes).map(drop));
+    for (axes, expected) in [
+        (vec![Dim::up_to("a b", 4)], "is no name of a size"),
+        (vec![Dim::up_to("", 4)], "is no name of a size"),
+        (vec![Dim::up_to("n", 1)], "a bound is at least 2"),
+        (vec![Dim::up_to("n", 4), Dim::up_to("n", 5)], "n is at most 5 here, and 4 in an earlier feed"),
+        (["a", "b", "c", "d", "e"].map(|name| Dim::up_to(name, 4)).to_vec(), "a program has at most 4 sizes"),
+    ] {
+        let text = why(feed(&axes));
+        assert!(text.contains(expected), "{text}");
+    }
+    let text = why(vm.record("feed", |r| r.bounded_feed("x", CPU, DType::F32, &[Dim::up_to("n", 4)]).map(drop)));
+    assert!(text.contains("record it by `record_bounded`"), "{text}");
+    assert!(feed(&["a", "b", "c", "d"].map(|name| Dim::up_to(name, 4))).is_ok());
+    assert!(feed(&[Dim::up_to("n", 1 << 60)]).is_err());
+}
