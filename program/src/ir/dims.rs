@@ -4,6 +4,7 @@
 //! [`Formula`], and values, operands and ports name theirs. [`Program::at`] is the program for other sizes.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use smallvec::SmallVec;
 use streamvm_ep::{Layout, MAX_RANK, Shape};
@@ -20,14 +21,19 @@ pub const MOST_DIMS: usize = 4;
 pub enum Dim {
     /// Always this size.
     Fixed(usize),
-    /// From 1 to a bound.
-    UpTo(BoundedDim),
+    /// Any size within bounds.
+    Bounded(BoundedDim),
 }
 
 impl Dim {
     /// A size from 1 to `most`, which each run gives by its feeds. All axes of this name have one size in a run.
     pub fn up_to(name: impl Into<String>, most: usize) -> Dim {
-        Dim::UpTo(BoundedDim { name: name.into(), most })
+        Dim::within(name, 1..=most)
+    }
+
+    /// A size within `bounds`, as [`up_to`](Dim::up_to) says: for a program that cannot have fewer, because it slices a first row off, say.
+    pub fn within(name: impl Into<String>, bounds: RangeInclusive<usize>) -> Dim {
+        Dim::Bounded(BoundedDim { name: name.into(), least: *bounds.start(), most: *bounds.end() })
     }
 }
 
@@ -37,11 +43,13 @@ impl From<usize> for Dim {
     }
 }
 
-/// A size that each run gives by its feeds, from 1 to a bound.
+/// A size that each run gives by its feeds.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct BoundedDim {
     /// Its name, in errors and reports.
     pub name: String,
+    /// The smallest size, which is not 0.
+    pub least: usize,
     /// The largest size.
     pub most: usize,
 }
@@ -265,7 +273,7 @@ impl Program {
     /// The sizes that a run over these tensors has, in the order of [`Program::dims`].
     ///
     /// # Errors
-    /// [`ProgramError::Unknown`] for a feed that is missing, unknown or given twice; [`ProgramError::Size`] if a size is 0 or larger than its bound, or if two
+    /// [`ProgramError::Unknown`] for a feed that is missing, unknown or given twice; [`ProgramError::Size`] if a size is not within its bounds, or if two
     /// feeds give different ones; [`ProgramError::Mismatch`] for other axes that do not fit.
     #[doc(hidden)]
     pub fn sizes_of(&self, feeds: &[(&str, &Tensor)]) -> Result<Sizes, Error> {
@@ -290,13 +298,13 @@ impl Program {
                     }
                     continue;
                 };
-                let name = &self.dims[dim].name;
+                let BoundedDim { name, least, .. } = &self.dims[dim];
                 match found[dim] {
                     Some((other, first)) if other != size => {
                         return Err(refused(format!("{name} = {size}, and the one for {first:?} has {name} = {other}")));
                     }
-                    _ if size == 0 || size > most => {
-                        return Err(refused(format!("{name} = {size}, which may be 1 to {most}")));
+                    _ if !(*least..=most).contains(&size) => {
+                        return Err(refused(format!("{name} = {size}, which may be {least} to {most}")));
                     }
                     _ => _ = found[dim].get_or_insert((size, &port.name)),
                 }
@@ -312,7 +320,7 @@ impl Program {
     /// [`ProgramError::Malformed`] if the sizes are no sizes of this program, or if it has no steps for them.
     #[track_caller]
     pub fn at(&self, sizes: &[usize]) -> Result<Program, Error> {
-        let fits = |(size, dim): (&usize, &BoundedDim)| (1..=dim.most).contains(size);
+        let fits = |(size, dim): (&usize, &BoundedDim)| (dim.least..=dim.most).contains(size);
         if sizes.len() != self.dims.len() || !sizes.iter().zip(&self.dims).all(fits) {
             return Err(self.malformed(format!("it is asked for the sizes {sizes:?}, and has {}", self.dims_in_words())));
         }
@@ -342,7 +350,11 @@ impl Program {
 
     /// The bounded sizes in words, such as `batch up to 64, length up to 128`.
     pub(crate) fn dims_in_words(&self) -> String {
-        let dims: Vec<String> = self.dims.iter().map(|dim| format!("{} up to {}", dim.name, dim.most)).collect();
+        let of = |BoundedDim { name, least, most }: &BoundedDim| match least {
+            1 => format!("{name} up to {most}"),
+            _ => format!("{name} from {least} to {most}"),
+        };
+        let dims: Vec<String> = self.dims.iter().map(of).collect();
         if dims.is_empty() { "no bounded sizes".to_owned() } else { dims.join(", ") }
     }
 

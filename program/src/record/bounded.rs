@@ -1,8 +1,8 @@
 //! Recording a program with bounded sizes: the closure is called for several sizes, and the numbers that differ become formulas.
 //!
 //! What a caller computes from sizes (a slice up to a size, a product of two) is plain arithmetic that nobody sees. So each recording is one for certain
-//! sizes. For each bounded size there are three, which decide a polynomial of degree 2, and two more, which must agree with it; all are from 2 to the bound,
-//! or to 6 for smaller bounds, because axes of size 1 have fewer layouts. All recordings must have the same steps, over values that differ in their layouts alone.
+//! sizes. For each bounded size there are three, which decide a polynomial of degree 2, and two more, which must agree with it. None is 1, because axes of size 1
+//! have fewer layouts; they are within the bounds, unless these have fewer than five such sizes. All recordings must have the same steps, over values that differ in their layouts alone.
 
 use hashbrown::HashMap;
 use smallvec::{SmallVec, smallvec};
@@ -16,11 +16,11 @@ use crate::record::recorder::{Recorder, record_once};
 /// The sizes that decide a formula, for each bounded size.
 const NODES: usize = 3;
 
-/// Records a program of which some feeds have axes of any size up to a bound ([`Recorder::bounded_feed`], [`Dim::up_to`](crate::Dim::up_to)). It is compiled
+/// Records a program of which some feeds have axes of any size up to a bound ([`Recorder::bounded_feed`], [`Dim::up_to`](crate::Dim::up_to), [`Dim::within`](crate::Dim::within)). It is compiled
 /// once, for the bounds; each run has the sizes of the tensors that it is given.
 ///
 /// `f` is called several times, each time for other sizes: 13 times for two bounded sizes, 85 for four, once if there is none. In each call the tensors have the sizes
-/// of that call, up to the bounds (or up to 6, for smaller bounds), and what `f` reads of their shapes it may use in sums and products for further shapes,
+/// of that call, within the bounds (and up to 6, for bounds of fewer than five sizes), and what `f` reads of their shapes it may use in sums and products for further shapes,
 /// slices and offsets. All calls must record the same steps. Generators go on with each call, and the program has the random numbers of the first one.
 ///
 /// ```
@@ -81,19 +81,20 @@ fn in_words(dims: &[BoundedDim], sizes: &[usize]) -> String {
 }
 
 /// The sizes that are recorded of one bounded size: those that decide, the bound first, and those that must agree.
-fn sizes_of(most: usize) -> ([usize; NODES], [usize; 2]) {
-    if most >= 6 {
-        return ([most, 2, most / 2 + 1], [3, most - 1]);
+fn sizes_of(dim: &BoundedDim) -> ([usize; NODES], [usize; 2]) {
+    let (least, most) = (dim.least.max(2), dim.most);
+    if most - least >= 4 {
+        return ([most, least, least + (most - least) / 2], [least + 1, most - 1]);
     }
-    let mut others = (2..=6).filter(|size| *size != most);
-    let mut next = || others.next().unwrap_or(6);
+    let mut others = (least..=least + 4).filter(|size| *size != most);
+    let mut next = || others.next().unwrap_or(least + 4);
     ([most, next(), next()], [next(), next()])
 }
 
 /// The sizes for which a program is recorded: all bounds first, then all combinations of those that decide, then those that must agree. Combination number `n` has, of each
 /// size, the one that is the digit of `n` in base 3, the first size last.
 fn samples(dims: &[BoundedDim]) -> Vec<Sizes> {
-    let of: SmallVec<[([usize; NODES], [usize; 2]); MOST_DIMS]> = dims.iter().map(|dim| sizes_of(dim.most)).collect();
+    let of: SmallVec<[([usize; NODES], [usize; 2]); MOST_DIMS]> = dims.iter().map(sizes_of).collect();
     let digit = |number: usize, dim: usize| number / NODES.pow(dim as u32) % NODES;
     let combined = (0..NODES.pow(dims.len() as u32))
         .map(|number| of.iter().enumerate().map(|(dim, (nodes, _))| nodes[digit(number, dim)]).collect());
@@ -128,11 +129,11 @@ fn check_alike(program: &Program, other: &Program, (sizes, site): (&Sizes, Site)
             (Some(step), another) => {
                 let instead = another.map_or("nothing", |step| step.work.name());
                 let why = format!("for {there} the closure records {instead} in its place; let it record the same steps for all sizes");
-                return Err(refused(&format!("{}, recorded for {here},", step.work.name()), step.site, why));
+                return Err(refused(&format!("{}, recorded for {here}", step.work.name()), step.site, why));
             }
             (None, Some(step)) => {
                 let why = format!("for {here} the closure does not record it; let it record the same steps for all sizes");
-                return Err(refused(&format!("{}, recorded for {there},", step.work.name()), step.site, why));
+                return Err(refused(&format!("{}, recorded for {there}", step.work.name()), step.site, why));
             }
             (None, None) => {}
         }

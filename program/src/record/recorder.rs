@@ -98,7 +98,7 @@ impl Recorder {
     /// recording it has the sizes that the closure is called for.
     ///
     /// # Errors
-    /// Those of [`feed`](Recorder::feed); [`ProgramError::NotRecordable`] for a bounded size outside of `record_bounded`, a bound below 2, two bounds of one name, more
+    /// Those of [`feed`](Recorder::feed); [`ProgramError::NotRecordable`] for a bounded size outside of `record_bounded`, bounds of less than two sizes, two of one name, more
     /// than four sizes, or a name of other characters than letters, digits and `_`.
     #[track_caller]
     pub fn bounded_feed(

@@ -10,7 +10,7 @@ use streamvm_instructions::{
 };
 use streamvm_stream::StreamType;
 
-use crate::ir::dims::{Dim, MOST_DIMS, Sizes};
+use crate::ir::dims::{BoundedDim, Dim, MOST_DIMS, Sizes};
 use crate::ir::function::StepFunction;
 use crate::ir::program::{
     FUNCTION_IN_BLOCK, MOST_NESTED, Operand, Port, Program, Step, Value, ValueId, ValueRole, Work,
@@ -405,7 +405,7 @@ impl Recording {
         let dims = &mut self.program.dims;
         let mut size = |axis: &Dim| match axis {
             Dim::Fixed(size) => Ok(*size),
-            Dim::UpTo(dim) => {
+            Dim::Bounded(dim) => {
                 let sizes = self.sizes.as_ref().ok_or_else(|| refused(ONCE_CALLED.to_owned()))?;
                 let place = dims.iter().position(|known| known.name == dim.name).unwrap_or_else(|| {
                     dims.push(dim.clone());
@@ -416,11 +416,15 @@ impl Recording {
                     return Err(refused(format!("{:?} is no name of a size; use letters, digits and _", dim.name)));
                 }
                 if dims[place] != *dim {
-                    let (most, other) = (dim.most, dims[place].most);
-                    return Err(refused(format!("{} is at most {most} here, and {other} in an earlier feed", dim.name)));
+                    let ([least, most], [l, m]) = ([dim.least, dim.most], [dims[place].least, dims[place].most]);
+                    return Err(refused(format!("{} is {least} to {most} here, and {l} to {m} in an earlier feed", dim.name)));
                 }
-                if dim.most < 2 || dims.len() > MOST_DIMS {
-                    let why = format!("{} is at most {}, and it is size {} of the program; a bound is at least 2, and a program has at most {MOST_DIMS} sizes", dim.name, dim.most, place + 1);
+                if dim.least == 0 || dim.most <= dim.least {
+                    let BoundedDim { name, least, most } = dim;
+                    return Err(refused(format!("{name} is {least} to {most}; give bounds of two sizes or more, from 1 on")));
+                }
+                if dims.len() > MOST_DIMS {
+                    let why = format!("{} is one bounded size more than the {MOST_DIMS} that a program can have", dim.name);
                     return Err(refused(why));
                 }
                 Ok(sizes.get(place).copied().unwrap_or(dim.most))

@@ -27,7 +27,7 @@ pub(super) fn call(
     // A function gets slices, so what it uses has no gaps.
     let y = if y.layout().is_contiguous() { y.clone() } else { y.neg()? };
     if kind == 2 && target.place() == x.place() {
-        let rows = target.slice(0, from..super::ROWS)?;
+        let rows = target.slice(0, from..target.shape().dims()[0])?;
         by.call_fn_on_workers("shifts", device, vec![rows.update()], |context| {
             context.writes.take::<i32>(0)?.iter_mut().for_each(|it| *it = it.wrapping_sub(3));
             Ok(())

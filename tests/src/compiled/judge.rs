@@ -11,6 +11,7 @@ use streamvm::program::{CompileOptions, Mutant};
 use streamvm::{DeviceId, Mode, Vm};
 
 use crate::compiled::blocks::{self, try_compare_drawn};
+use crate::compiled::bounded::try_compare_bounded;
 use crate::compiled::views::Views;
 use crate::compiled::{ROUNDS, try_compare};
 use crate::program::{Buffer, Counts, Failing, Verdict, caught};
@@ -92,6 +93,9 @@ fn compared(vm: &Vm, seed: u64, mutant: Option<Mutant>) -> Result<(u64, Views), 
         _ => &[CPU, SIM[0], SIM[1]],
     };
     let drawn = options(&mut draw, mutant);
+    if draw.once_in(4) {
+        return try_compare_bounded(vm, seed, devices, &drawn);
+    }
     try_compare(vm, seed, devices, &|_| vec![drawn.clone()]).map(|(program, _)| (ROUNDS as u64, Views::of(&program)))
 }
 

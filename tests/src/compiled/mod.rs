@@ -8,6 +8,7 @@
 
 pub mod block_scenarios;
 pub mod blocks;
+mod bounded;
 mod expressions;
 mod functions;
 mod judge;
@@ -34,7 +35,7 @@ use crate::{CPU, Random, changed, registered_ops, turned};
 
 const ROWS: usize = 4;
 
-/// Makes `steps` drawn calls over `[4, 4]` tensors of `i32`, `given` first; the last of `given` is a parameter, which calls may write. The
+/// Makes `steps` drawn calls over square tensors of `i32` with four rows or more, `given` first; the last of `given` is a parameter, which calls may write. The
 /// tensors may be of an engine or of a recording. Some calls are blocks, some are functions, and some lie in critical sections. With several devices, some tensors are copied from
 /// one to another. Returns the tensors to compare.
 fn calls<'v>(
@@ -112,8 +113,10 @@ fn calls<'v>(
                     [if kind == 10 { parameter } else { draw.below(tensors.len() - given.len() + 1) + parameter }]
                 .clone();
                 // Rows or columns; columns have gaps between their bytes.
-                let (axis, from) = (draw.below(2), draw.below(ROWS));
-                let to = if draw.below(2) == 0 { ROWS } else { from + 1 };
+                let (axis, from, rows) = (draw.below(2), draw.below(ROWS), x.shape().dims()[0]);
+                // Counted from the first row or from the last one: of tensors with more rows they are apart.
+                let from = if apart.once_in(3) { rows - 1 - from } else { from };
+                let to = if draw.below(2) == 0 { rows } else { from + 1 };
                 let to = if empty && apart.once_in(4) { from } else { to };
                 let part = if draw.below(3) == 0 { target.clone() } else { target.slice(axis, from..to)? };
                 let source = x.slice(axis, 0..part.shape().dims()[axis])?;

@@ -65,8 +65,8 @@ fn view(draw: &mut Random, whole: &Tensor, empty: bool) -> Result<Tensor, Error>
     Ok(match draw.below(if empty { 6 } else { 5 }) {
         0 | 1 => whole.permute(&[1, 0])?,
         2 => whole.slice(axis, from..to)?,
-        3 => whole.slice(axis, from..from + 1)?.broadcast_to(&[ROWS, ROWS])?,
-        4 => whole.reshape(&[ROWS / 2, 2 * ROWS])?,
+        3 => whole.slice(axis, from..from + 1)?.broadcast_to(whole.shape().dims())?,
+        4 => whole.reshape(&[1, whole.layout().elements()])?,
         _ => whole.slice(axis, from..from)?,
     })
 }

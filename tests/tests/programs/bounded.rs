@@ -167,9 +167,9 @@ fn bounded_sizes_have_names_and_bounds() {
     for (axes, expected) in [
         (vec![Dim::up_to("a b", 4)], "is no name of a size"),
         (vec![Dim::up_to("", 4)], "is no name of a size"),
-        (vec![Dim::up_to("n", 1)], "a bound is at least 2"),
-        (vec![Dim::up_to("n", 4), Dim::up_to("n", 5)], "n is at most 5 here, and 4 in an earlier feed"),
-        (["a", "b", "c", "d", "e"].map(|name| Dim::up_to(name, 4)).to_vec(), "a program has at most 4 sizes"),
+        (vec![Dim::up_to("n", 1)], "n is 1 to 1; give bounds of two sizes or more"),
+        (vec![Dim::up_to("n", 4), Dim::up_to("n", 5)], "n is 1 to 5 here, and 1 to 4 in an earlier feed"),
+        (["a", "b", "c", "d", "e"].map(|name| Dim::up_to(name, 4)).to_vec(), "e is one bounded size more than the 4"),
     ] {
         let text = why(feed(&axes));
         assert!(text.contains(expected), "{text}");
@@ -178,4 +178,88 @@ fn bounded_sizes_have_names_and_bounds() {
     assert!(text.contains("record it by `record_bounded`"), "{text}");
     assert!(feed(&["a", "b", "c", "d"].map(|name| Dim::up_to(name, 4))).is_ok());
     assert!(feed(&[Dim::up_to("n", 1 << 60)]).is_err());
+}
+
+/// What is all of a value for the bound is a part of it for smaller sizes: the rest keeps its elements, and a failure of it.
+#[test]
+fn a_write_that_is_whole_for_the_bound_alone_leaves_the_rest() {
+    let vm = Vm::builder().build().expect("an engine");
+    let kept = vm.zeros(CPU, DType::F32, &[8]).expect("a tensor");
+    let program = vm.record_bounded("prefix", |r| {
+        let x = r.bounded_feed("x", CPU, DType::F32, &[Dim::up_to("n", 8)])?;
+        let (n, all) = (x.shape().dims()[0], r.full(CPU, DType::F32, &[8], 5.0)?);
+        all.slice(0, 0..n)?.copy_from(&x)?;
+        r.parameter("kept", &kept)?.slice(0, 0..n)?.copy_from(&x)?;
+        r.fetch("all", &all)
+    });
+    let options = CompileOptions::default();
+    let prefix = vm.compile(program.expect("a program"), &[("kept", &kept)], &options).expect("it compiles");
+    let run = |n: usize| {
+        let x = vm.ones(CPU, DType::F32, &[n]).expect("a tensor");
+        prefix.run(&[("x", &x)]).expect("it is submitted")["all"].to_vec::<f32>()
+    };
+    for n in [8, 3, 1] {
+        let expected: Vec<f32> = (0..8).map(|index| if index < n { 1.0 } else { 5.0 }).collect();
+        assert_eq!(run(n), Ok(expected), "{n}");
+    }
+    let fails = |_: &mut streamvm::FnContext<'_>| Err("lost".into());
+    vm.call_fn("fails", CPU, [kept.write()], fails).expect("it is submitted");
+    assert!(run(3).is_err() && run(8).is_err() && kept.to_vec::<f32>().is_err(), "no run writes all of it, whatever its size");
+}
+
+/// Programs with bounded sizes are called, run in lists and run for some of their fetches like others.
+#[test]
+fn bounded_programs_are_called_run_in_lists_and_run_in_parts() {
+    let vm = Vm::builder().build().expect("an engine");
+    let inner = vm.record_bounded("inner", |r| {
+        let x = r.bounded_feed("x", CPU, DType::F32, &[Dim::up_to("n", 8)])?;
+        r.fetch("twice", &(&x + &x)?)?;
+        r.fetch("sum", &x.sum(&[])?)
+    });
+    let inner = inner.expect("a program");
+    let fixed = vm.record("fixed", |r| {
+        let x = r.feed("x", CPU, DType::F32, &[3])?;
+        r.fetch("y", &r.call(&inner, &[("x", &x)], &[])?["twice"])
+    });
+    let bounded = vm.record_bounded("bounded", |r| {
+        let x = r.bounded_feed("x", CPU, DType::F32, &[Dim::up_to("m", 5)])?;
+        r.fetch("y", &r.call(&inner, &[("x", &x)], &[])?["twice"])
+    });
+    let options = CompileOptions::default();
+    let compile = |program: Result<Program, Error>| vm.compile(program.expect("a program"), &[], &options);
+    let [fixed, bounded, inner] = [fixed, bounded, Ok(inner)].map(|program| compile(program).expect("it compiles"));
+    let x = vm.full(CPU, DType::F32, &[3], 2.0).expect("a tensor");
+    for executable in [&fixed, &bounded] {
+        assert_eq!(executable.run(&[("x", &x)]).expect("it runs")["y"].to_vec::<f32>(), Ok(vec![4.0; 3]));
+    }
+    let mut builder = streamvm::InstructionsBuilder::new();
+    let in_list = inner.run_in(&mut builder, &[("x", &x)]).expect("it is appended");
+    let negated = builder.neg(&in_list["twice"]).expect("it is appended");
+    vm.submit(builder.finish()).expect("it is submitted");
+    assert_eq!(negated.to_vec::<f32>(), Ok(vec![-4.0; 3]));
+    for n in [3, 8] {
+        let x = vm.ones(CPU, DType::F32, &[n]).expect("a tensor");
+        let part = inner.run_for(&[("x", &x)], &["sum"]).expect("it is submitted");
+        assert_eq!(part["sum"].to_scalar::<f32>(), Ok(n as f32));
+    }
+}
+
+/// Random numbers of a run with smaller sizes are the first of those that the bound draws, and each run goes on behind the bound's.
+#[test]
+fn runs_draw_other_random_numbers_whatever_their_sizes() {
+    let vm = Vm::builder().build().expect("an engine");
+    let program = vm.record_bounded("noise", |r| {
+        let x = r.bounded_feed("x", CPU, DType::F32, &[Dim::up_to("n", 64)])?;
+        let noise = r.rand(&streamvm::Generator::new(7), CPU, DType::F32, x.shape().dims())?;
+        r.fetch("y", &(&x + &noise)?)
+    });
+    let noise = vm.compile(program.expect("a program"), &[], &CompileOptions::default()).expect("it compiles");
+    let run = |n: usize| {
+        let x = vm.zeros(CPU, DType::F32, &[n]).expect("a tensor");
+        noise.run(&[("x", &x)]).expect("it is submitted")["y"].to_vec::<f32>().expect("it runs")
+    };
+    let (whole, part, next) = (run(64), run(5), run(64));
+    assert!(whole.iter().chain(&next).all(|number| !part.contains(number)));
+    noise.set_next_run(0);
+    assert_eq!((run(5), run(5)), (whole[..5].to_vec(), part));
 }

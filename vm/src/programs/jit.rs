@@ -105,7 +105,7 @@ impl Vm {
 fn bounds(axes: &[Dim]) -> Result<Shape, Error> {
     let sizes = axes.iter().map(|axis| match axis {
         Dim::Fixed(size) => *size,
-        Dim::UpTo(dim) => dim.most,
+        Dim::Bounded(dim) => dim.most,
     });
     Ok(Shape::new(&sizes.collect::<SmallVec<[usize; 8]>>()).map_err(BuildError::from)?)
 }
