@@ -6,10 +6,13 @@
 use std::sync::Arc;
 
 use streamvm_ep::{Access, Layout};
+use streamvm_instructions::{Error, ProgramError};
 
 use crate::ir::program::{Operand, Program, Step, Value, ValueId, ValueRole, Work};
 
-pub(super) fn insert(program: &mut Arc<Program>) {
+/// # Errors
+/// [`ProgramError::NotCompiled`] if the numbers of a copy without gaps do not follow from the bounded sizes.
+pub(super) fn insert(program: &mut Arc<Program>) -> Result<(), Error> {
     for place in 0..program.fetches.len() {
         let fetch = &program.fetches[place];
         let (source, layout, varying) = (fetch.value, fetch.layout, fetch.varying);
@@ -19,7 +22,18 @@ pub(super) fn insert(program: &mut Arc<Program>) {
         // Who has given the program keeps it as it is.
         let program = Arc::make_mut(program);
         let copy = ValueId(program.values.len());
-        let of_copy = varying.map(|id| program.contiguous_like(id));
+        let of_copy = match varying.map(|id| program.contiguous_like(id)) {
+            None => None,
+            Some(Some(id)) => Some(id),
+            Some(None) => {
+                let (program, name) = (program.name.clone(), &program.fetches[place].name);
+                let what = format!(
+                    "the fetch {name:?} is a view of a feed or parameter, and the strides of its copy do not follow from the sizes by sums, products and quotients; \
+                     fetch the result of a step"
+                );
+                return Err(ProgramError::NotCompiled { program, step: None, what }.into());
+            }
+        };
         let (role, shape) = (ValueRole::Computed, *layout.shape());
         let value = Value { role, shape, varying: of_copy, ..program.value(source).clone() };
         let whole = Layout::contiguous(*layout.shape());
@@ -36,4 +50,5 @@ pub(super) fn insert(program: &mut Arc<Program>) {
         let fetch = &mut program.fetches[place];
         (fetch.value, fetch.layout, fetch.varying) = (copy, whole, of_copy);
     }
+    Ok(())
 }

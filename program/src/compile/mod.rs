@@ -106,7 +106,7 @@ fn run_passes(mut program: Arc<Program>, options: &CompileOptions, mut trace: Tr
     program.check()?;
     trace.note(|| trace::check(&program));
     let recorded = program.steps.len();
-    fetched_copies::insert(&mut program);
+    fetched_copies::insert(&mut program)?;
     trace.note(|| trace::fetched_copies(&program, recorded));
     let uses = value_uses::of(&program);
     let kept = unfetched::kept_steps(&program, &uses, options);

@@ -57,11 +57,29 @@ pub struct BoundedDim {
 /// Values of the bounded sizes, in the order of [`Program::dims`].
 pub type Sizes = SmallVec<[usize; MOST_DIMS]>;
 
-/// A number that follows from the bounded sizes: a sum of products of sizes with whole factors.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+/// A size, or its quotient by a whole number after a sum with one, rounded down.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(crate) struct Quotient {
+    pub(crate) plus: u32,
+    pub(crate) by: u32,
+}
+
+impl Quotient {
+    /// The size itself.
+    pub(crate) const SIZE: Quotient = Quotient { plus: 0, by: 1 };
+
+    pub(crate) fn of(self, size: usize) -> usize {
+        (size + self.plus as usize) / self.by as usize
+    }
+}
+
+/// A number that follows from the bounded sizes: a sum of products of sizes with whole factors. In the place of a size, all products may have one quotient of it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Formula {
     /// Sorted by powers, which differ; no factor is 0.
     terms: SmallVec<[Term; 2]>,
+    /// What the powers of each size are powers of; of a size without powers, the size itself.
+    quotients: [Quotient; MOST_DIMS],
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -72,26 +90,34 @@ struct Term {
 }
 
 impl Formula {
-    /// The sum of these products: of a factor, and of each size with a power.
-    pub(crate) fn new(terms: impl IntoIterator<Item = (i64, [u8; MOST_DIMS])>) -> Formula {
+    /// The sum of these products: of a factor, and of each size, or quotient of it, with a power.
+    pub(crate) fn new(
+        terms: impl IntoIterator<Item = (i64, [u8; MOST_DIMS])>,
+        mut quotients: [Quotient; MOST_DIMS],
+    ) -> Formula {
         let mut sorted: Vec<Term> = terms.into_iter().map(|(factor, powers)| Term { powers, factor }).collect();
         sorted.sort_unstable();
         let mut terms: SmallVec<[Term; 2]> = SmallVec::new();
         for term in sorted {
             match terms.last_mut() {
-                Some(last) if last.powers == term.powers => last.factor += term.factor,
+                Some(last) if last.powers == term.powers => last.factor = last.factor.wrapping_add(term.factor),
                 _ => terms.push(term),
             }
         }
         terms.retain(|term| term.factor != 0);
-        Formula { terms }
+        for (dim, quotient) in quotients.iter_mut().enumerate() {
+            if terms.iter().all(|term| term.powers[dim] == 0) {
+                *quotient = Quotient::SIZE;
+            }
+        }
+        Formula { terms, quotients }
     }
 
     /// The size with this number in [`Program::dims`], if the formula is just that.
     pub(crate) fn as_dim(&self) -> Option<usize> {
         let [Term { powers, factor: 1 }] = &self.terms[..] else { return None };
         let dim = powers.iter().position(|power| *power == 1)?;
-        (powers.iter().sum::<u8>() == 1).then_some(dim)
+        (powers.iter().sum::<u8>() == 1 && self.quotients[dim] == Quotient::SIZE).then_some(dim)
     }
 
     /// Whether it is 0 for all sizes.
@@ -100,17 +126,29 @@ impl Formula {
     }
 
     fn one() -> Formula {
-        Formula::new([(1, [0; MOST_DIMS])])
+        Formula::new([(1, [0; MOST_DIMS])], [Quotient::SIZE; MOST_DIMS])
     }
 
-    fn times(&self, other: &Formula) -> Formula {
+    fn uses(&self, dim: usize) -> bool {
+        self.terms.iter().any(|term| term.powers[dim] > 0)
+    }
+
+    /// The product; `None` if it is no formula, because the two have different quotients of one size.
+    fn times(&self, other: &Formula) -> Option<Formula> {
+        let mut quotients = self.quotients;
+        for dim in (0..MOST_DIMS).filter(|dim| other.uses(*dim)) {
+            if self.uses(dim) && quotients[dim] != other.quotients[dim] {
+                return None;
+            }
+            quotients[dim] = other.quotients[dim];
+        }
         let products = self.terms.iter().flat_map(|one| {
             other.terms.iter().map(|other| {
                 let powers = std::array::from_fn(|dim| one.powers[dim] + other.powers[dim]);
                 (one.factor.wrapping_mul(other.factor), powers)
             })
         });
-        Formula::new(products)
+        Some(Formula::new(products, quotients))
     }
 
     /// Its value; `None` if that is no size.
@@ -118,9 +156,9 @@ impl Formula {
         let mut sum: i128 = 0;
         for Term { powers, factor } in &self.terms {
             let mut product = i128::from(*factor);
-            for (&size, &power) in sizes.iter().zip(powers) {
+            for ((&size, quotient), &power) in sizes.iter().zip(self.quotients).zip(powers) {
                 for _ in 0..power {
-                    product = product.checked_mul(size as i128)?;
+                    product = product.checked_mul(quotient.of(size) as i128)?;
                 }
             }
             sum = sum.checked_add(product)?;
@@ -130,13 +168,19 @@ impl Formula {
 
     /// The formula with the names of the sizes.
     fn named<'f>(&'f self, dims: &'f [BoundedDim]) -> impl fmt::Display + 'f {
+        let name = |(dim, quotient): (&BoundedDim, &Quotient)| match *quotient {
+            Quotient::SIZE => dim.name.clone(),
+            Quotient { plus: 0, by } => format!("({}/{by})", dim.name),
+            Quotient { plus, by } => format!("(({} + {plus})/{by})", dim.name),
+        };
+        let names: Vec<String> = dims.iter().zip(&self.quotients).map(name).collect();
         fmt::from_fn(move |f| {
             // The highest powers first, as one writes it.
             for (place, Term { powers, factor }) in self.terms.iter().rev().enumerate() {
-                let names = dims.iter().zip(powers).flat_map(|(dim, power)| (0..*power).map(|_| dim.name.as_str()));
-                let mut names: Vec<String> = names.map(str::to_owned).collect();
-                if factor.unsigned_abs() != 1 || names.is_empty() {
-                    names.push(factor.unsigned_abs().to_string());
+                let mut factors: Vec<String> =
+                    names.iter().zip(powers).flat_map(|(name, power)| (0..*power).map(|_| name.clone())).collect();
+                if factor.unsigned_abs() != 1 || factors.is_empty() {
+                    factors.push(factor.unsigned_abs().to_string());
                 }
                 let sign = match (*factor < 0, place) {
                     (true, 0) => "-",
@@ -144,7 +188,7 @@ impl Formula {
                     (false, 0) => "",
                     (false, _) => " + ",
                 };
-                write!(f, "{sign}{}", names.join("*"))?;
+                write!(f, "{sign}{}", factors.join("*"))?;
             }
             if self.is_zero() { f.write_str("0") } else { Ok(()) }
         })
@@ -176,33 +220,36 @@ impl VaryingLayout {
 
     /// Whether its elements are in row-major order without gaps, whatever the sizes.
     pub(crate) fn is_contiguous(&self) -> bool {
-        let mut expected = Formula::one();
+        let mut expected = Some(Formula::one());
         self.axes.iter().rev().all(|(size, stride)| {
-            let fits = *stride == expected;
-            expected = expected.times(size);
+            let fits = expected.as_ref() == Some(stride);
+            expected = expected.take().and_then(|expected| expected.times(size));
             fits
         })
     }
 
-    fn elements(&self) -> Formula {
-        self.shape().fold(Formula::one(), |elements, size| elements.times(size))
+    fn elements(&self) -> Option<Formula> {
+        self.shape().try_fold(Formula::one(), |elements, size| elements.times(size))
     }
 
-    /// The layout without gaps of the same shape.
-    fn contiguous(&self) -> VaryingLayout {
+    /// The layout without gaps of the same shape; `None` if there are no formulas for its strides.
+    fn contiguous(&self) -> Option<VaryingLayout> {
         let mut stride = Formula::one();
         let mut axes: SmallVec<[(Formula, Formula); 4]> = SmallVec::new();
-        for size in self.axes.iter().rev().map(|(size, _)| size) {
+        for (place, (size, _)) in self.axes.iter().enumerate().rev() {
             axes.push((size.clone(), stride.clone()));
-            stride = stride.times(size);
+            if place > 0 {
+                stride = stride.times(size)?;
+            }
         }
         axes.reverse();
-        VaryingLayout { offset: Formula::default(), axes }
+        Some(VaryingLayout { offset: Formula::new([], [Quotient::SIZE; MOST_DIMS]), axes })
     }
 
     /// Whether it is all elements of a value of this layout, whatever the sizes.
     pub(crate) fn is_whole(&self, value: &VaryingLayout) -> bool {
-        self == value || self.offset.is_zero() && self.is_contiguous() && self.elements() == value.elements()
+        let as_many = || self.elements().is_some_and(|elements| Some(elements) == value.elements());
+        self == value || self.offset.is_zero() && self.is_contiguous() && as_many()
     }
 
     /// The layout for these sizes; `None` if there is none.
@@ -226,14 +273,14 @@ impl Program {
         id.map(|VaryingId(index)| &self.varying[index as usize])
     }
 
-    /// The layout without gaps of the same shape, as a layout of the program.
-    pub(crate) fn contiguous_like(&mut self, id: VaryingId) -> VaryingId {
-        let layout = self.varying[id.0 as usize].contiguous();
+    /// The layout without gaps of the same shape, as a layout of the program; `None` if there are no formulas for its strides.
+    pub(crate) fn contiguous_like(&mut self, id: VaryingId) -> Option<VaryingId> {
+        let layout = self.varying[id.0 as usize].contiguous()?;
         let place = self.varying.iter().position(|known| *known == layout).unwrap_or_else(|| {
             self.varying.push(layout);
             self.varying.len() - 1
         });
-        VaryingId(place as u32)
+        Some(VaryingId(place as u32))
     }
 
     /// Whether an operand covers all bytes of its value, whatever the sizes.

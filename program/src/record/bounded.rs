@@ -1,7 +1,8 @@
 //! Recording a program with bounded sizes: the closure is called for several sizes, and the numbers that differ become formulas.
 //!
 //! What a caller computes from sizes (a slice up to a size, a product of two) is plain arithmetic that nobody sees. So each recording is one for certain
-//! sizes. For each bounded size there are three, which decide a polynomial of degree 2, and two more, which must agree with it. None is 1, because axes of size 1
+//! sizes. For each bounded size there are three, which decide a polynomial of degree 2, and two more, which must agree with it. Where none does, such as for the
+//! length after a convolution with a stride, there are more, from which a quotient is found that takes the place of the size. None is 1, because axes of size 1
 //! have fewer layouts; they are within the bounds, unless these have fewer than five such sizes. All recordings must have the same steps, over values that differ in their layouts alone.
 
 use hashbrown::HashMap;
@@ -9,7 +10,7 @@ use smallvec::{SmallVec, smallvec};
 use streamvm_ep::{Extra, Layout, Params, Site};
 use streamvm_instructions::{Error, ProgramError};
 
-use crate::ir::dims::{BoundedDim, Formula, MOST_DIMS, Sizes, VaryingId, VaryingLayout};
+use crate::ir::dims::{BoundedDim, Formula, MOST_DIMS, Quotient, Sizes, VaryingId, VaryingLayout};
 use crate::ir::program::{Operand, Port, Program, Step, Value, Work};
 use crate::record::recorder::{Recorder, record_once};
 
@@ -19,8 +20,8 @@ const NODES: usize = 3;
 /// Records a program of which some feeds have axes of any size up to a bound ([`Recorder::bounded_feed`], [`Dim::up_to`](crate::Dim::up_to), [`Dim::within`](crate::Dim::within)). It is compiled
 /// once, for the bounds; each run has the sizes of the tensors that it is given.
 ///
-/// `f` is called several times, each time for other sizes: 13 times for two bounded sizes, 85 for four, once if there is none. In each call the tensors have the sizes
-/// of that call, within the bounds (and up to 6, for bounds of fewer than five sizes), and what `f` reads of their shapes it may use in sums and products for further shapes,
+/// `f` is called several times, each time for other sizes: 13 times for two bounded sizes, 85 for four, once if there is none, and more often if quotients of sizes occur. In each call the tensors have the sizes
+/// of that call, within the bounds (and up to 6, for bounds of fewer than five sizes), and what `f` reads of their shapes it may use in sums, products and quotients for further shapes,
 /// slices and offsets. All calls must record the same steps. Generators go on with each call, and the program has the random numbers of the first one.
 ///
 /// ```
@@ -41,7 +42,7 @@ const NODES: usize = 3;
 ///
 /// # Errors
 /// Those of `f`, with the sizes for which it was called, and of [`record`](crate::record()). [`ProgramError::NotRecordable`] names the first step that is another one for
-/// other sizes, or whose shapes do not follow from the sizes by sums and products.
+/// other sizes, or whose shapes do not follow from the sizes by sums, products of up to two of each, and quotients of one size by up to 16.
 #[track_caller]
 pub fn record_bounded(
     name: impl Into<String>,
@@ -51,24 +52,40 @@ pub fn record_bounded(
     let recorded = |sizes: Sizes| record_once(name.clone(), Some(sizes), &f);
     let mut program = recorded(Sizes::new())?;
     if !program.dims.is_empty() {
-        let samples = samples(&program.dims);
-        let mut layouts: Vec<SmallVec<[Layout; 16]>> = layouts(&program).map(|layout| smallvec![layout]).collect();
-        for sizes in &samples[1..] {
-            let other = recorded(sizes.clone()).map_err(|error| match error {
-                // It has a site of its own.
-                error @ Error::Program { .. } => error,
-                error => refused(&name, site, format!("for {}: {error}", in_words(&program.dims, sizes))),
-            })?;
-            check_alike(&program, &other, (sizes, site))?;
-            layouts.iter_mut().zip(self::layouts(&other)).for_each(|(known, layout)| known.push(layout));
+        let mut layouts: Vec<Layouts> = layouts(&program).map(|layout| smallvec![layout]).collect();
+        let record = |samples: &[Sizes], layouts: &mut [Layouts]| {
+            samples.iter().try_for_each(|sizes| {
+                let other = recorded(sizes.clone()).map_err(|error| match error {
+                    // It has a site of its own.
+                    error @ Error::Program { .. } => error,
+                    error => refused(&name, site, format!("for {}: {error}", in_words(&program.dims, sizes))),
+                })?;
+                check_alike(&program, &other, (sizes, site))?;
+                layouts.iter_mut().zip(self::layouts(&other)).for_each(|(known, layout)| known.push(layout));
+                Ok::<(), Error>(())
+            })
+        };
+        let mut samples = samples(&program.dims);
+        record(&samples[1..], &mut layouts)?;
+        let mut formulas = Formulas::default();
+        if !layouts.iter().all(|layouts| formulas.add(&samples, layouts)) {
+            let more = samples_for_quotients(&program.dims);
+            record(&more, &mut layouts)?;
+            samples.extend(more);
+            formulas = Formulas::default();
+            // Where this one finds none either, `set_varying` says so.
+            _ = layouts.iter().all(|layouts| formulas.add(&samples, layouts));
         }
-        let mut formulas = Formulas { samples: &samples, known: HashMap::new(), ids: HashMap::new() };
-        set_varying(&mut program, layouts, &mut formulas, site)?;
+        set_varying(&mut program, &layouts, &formulas, (&samples, site))?;
+        program.varying = formulas.varying;
     }
     program.check().map_err(|error| error.called_from(site))?;
     program.shrink_to_fit();
     Ok(program)
 }
+
+/// The layouts of one place of a program, for all samples.
+type Layouts = SmallVec<[Layout; 16]>;
 
 fn refused(what: &str, site: Site, why: String) -> Error {
     ProgramError::NotRecordable { what: what.to_owned(), site, why }.into()
@@ -79,6 +96,9 @@ fn in_words(dims: &[BoundedDim], sizes: &[usize]) -> String {
     let words: Vec<String> = dims.iter().zip(sizes).map(|(dim, size)| format!("{} = {size}", dim.name)).collect();
     words.join(", ")
 }
+
+/// The largest divisor of a size that is looked for.
+const MOST_BY: u32 = 16;
 
 /// The sizes that are recorded of one bounded size: those that decide, the bound first, and those that must agree.
 fn sizes_of(dim: &BoundedDim) -> ([usize; NODES], [usize; 2]) {
@@ -100,7 +120,12 @@ fn samples(dims: &[BoundedDim]) -> Vec<Sizes> {
         .map(|number| of.iter().enumerate().map(|(dim, (nodes, _))| nodes[digit(number, dim)]).collect());
     let agree = [[0, 0], [1, 1], [0, 1], [1, 0]];
     let agree = agree.iter().map(|which| of.iter().enumerate().map(|(dim, (_, sizes))| sizes[which[dim % 2]]).collect());
-    combined.chain(agree.take(if dims.len() == 1 { 2 } else { 4 })).collect()
+    combined.chain(agree).take(most_samples(dims.len())).collect()
+}
+
+/// How many samples decide and agree, for so many bounded sizes.
+fn most_samples(dims: usize) -> usize {
+    NODES.pow(dims as u32) + if dims == 1 { 2 } else { 4 }
 }
 
 /// The layouts of values, operands and ports, in this order.
@@ -183,111 +208,156 @@ fn drawing_alike(params: &Params) -> Params {
     }
 }
 
-/// The formulas of a recording.
-struct Formulas<'s> {
-    samples: &'s [Sizes],
-    /// By the layouts of all samples.
-    known: HashMap<SmallVec<[Layout; 16]>, VaryingId>,
+/// The layouts that follow from the sizes.
+#[derive(Default)]
+struct Formulas {
+    varying: Vec<VaryingLayout>,
+    /// By the layouts of all samples; `None` for those that do not vary.
+    known: HashMap<Layouts, Option<VaryingId>>,
     ids: HashMap<VaryingLayout, VaryingId>,
 }
 
-/// Gives values, operands and ports their varying layouts, from the layouts of all samples.
+impl Formulas {
+    /// Finds the layout that has these values for the samples; whether there is one.
+    fn add(&mut self, samples: &[Sizes], layouts: &Layouts) -> bool {
+        if self.known.contains_key(layouts) {
+            return true;
+        }
+        let mut id = None;
+        if layouts.iter().any(|layout| *layout != layouts[0]) {
+            let formula = |number: &dyn Fn(&Layout) -> usize| {
+                let values: SmallVec<[usize; 16]> = layouts.iter().map(number).collect();
+                fitted(samples, &values)
+            };
+            let axes = (0..layouts[0].shape().rank()).map(|axis| {
+                Some((formula(&|layout| layout.shape().dims()[axis])?, formula(&|layout| layout.strides()[axis])?))
+            });
+            let axes = axes.collect::<Option<SmallVec<[(Formula, Formula); 4]>>>();
+            let found = axes.and_then(|axes| Some(VaryingLayout::new(formula(&Layout::offset)?, axes)));
+            let Some(found) = found else { return false };
+            id = Some(*self.ids.entry(found).or_insert_with_key(|layout| {
+                self.varying.push(layout.clone());
+                VaryingId(self.varying.len() as u32 - 1)
+            }));
+        }
+        self.known.insert(layouts.clone(), id);
+        true
+    }
+}
+
+/// Gives values, operands and ports their varying layouts.
+///
+/// # Errors
+/// Those for which no formulas were found.
 fn set_varying(
     program: &mut Program,
-    layouts: Vec<SmallVec<[Layout; 16]>>,
-    formulas: &mut Formulas<'_>,
-    site: Site,
+    layouts: &[Layouts],
+    formulas: &Formulas,
+    (samples, site): (&[Sizes], Site),
 ) -> Result<(), Error> {
-    let Program { values, steps, feeds, parameters, fetches, dims, varying, .. } = program;
-    let values = values.iter_mut().map(|value| ("a value", site, &mut value.varying));
+    let Program { name, values, steps, feeds, parameters, fetches, dims, .. } = program;
+    let name = format!("program {name:?}");
+    let values = values.iter_mut().map(|value| (None, &mut value.varying));
     let operands = steps.iter_mut().flat_map(|Step { work, operands, site, .. }| {
-        operands.iter_mut().map(|operand| (work.name(), *site, &mut operand.varying))
+        operands.iter_mut().map(|operand| (Some((work.name(), *site)), &mut operand.varying))
     });
     let ports = feeds.iter_mut().chain(parameters).chain(fetches);
-    let ports = ports.map(|port| ("a feed, parameter or fetch", port.site, &mut port.varying));
+    let ports = ports.map(|port| (Some(("a fetch", port.site)), &mut port.varying));
     let mut refusal = None;
-    for ((what, site, place), layouts) in values.chain(operands).chain(ports).zip(layouts) {
-        match formulas.id(layouts, dims.len(), varying) {
-            Ok(id) => *place = id,
-            Err(layouts) => {
-                let shapes: Vec<String> = layouts.iter().map(|layout| layout.shape().to_string()).collect();
-                let sizes: Vec<String> = formulas.samples.iter().map(|sizes| in_words(dims, sizes)).collect();
-                let examples: Vec<String> = sizes.iter().zip(shapes).take(4).map(|(sizes, shape)| format!("{shape} for {sizes}")).collect();
-                let why = format!(
-                    "its shape, or where it begins in its storage, does not follow from the sizes by sums and products: {}, ...",
-                    examples.join(", ")
-                );
-                // A step tells more than the value that it writes.
-                let is_value = what == "a value";
-                refusal = Some(refused(what, site, why));
-                if !is_value {
-                    break;
-                }
-            }
+    for ((named, place), layouts) in values.chain(operands).chain(ports).zip(layouts) {
+        if let Some(id) = formulas.known.get(layouts) {
+            *place = *id;
+            continue;
+        }
+        let examples = samples.iter().zip(layouts).take(4);
+        let examples: Vec<String> =
+            examples.map(|(sizes, layout)| format!("{} for {}", layout.shape(), in_words(dims, sizes))).collect();
+        let why = format!(
+            "its shape, or where it begins in its storage, does not follow from the sizes by sums, products and quotients: {}, ...",
+            examples.join(", ")
+        );
+        let (what, site) = named.unwrap_or((&name, site));
+        refusal = Some(refused(what, site, why));
+        // The step that writes a value tells more than the value.
+        if named.is_some() {
+            break;
         }
     }
     refusal.map_or(Ok(()), Err)
 }
 
-impl Formulas<'_> {
-    /// The layout that has these values for the samples; `None` if it does not vary. New ones are added to `varying`. An error, with the layouts, if there are no formulas.
-    fn id(
-        &mut self,
-        layouts: SmallVec<[Layout; 16]>,
-        dims: usize,
-        varying: &mut Vec<VaryingLayout>,
-    ) -> Result<Option<VaryingId>, SmallVec<[Layout; 16]>> {
-        if layouts.iter().all(|layout| *layout == layouts[0]) {
-            return Ok(None);
-        }
-        if let Some(id) = self.known.get(&layouts) {
-            return Ok(Some(*id));
-        }
-        let formula = |number: &dyn Fn(&Layout) -> usize| {
-            let values: SmallVec<[usize; 16]> = layouts.iter().map(number).collect();
-            fitted(self.samples, &values, dims)
-        };
-        let axes = (0..layouts[0].shape().rank())
-            .map(|axis| Some((formula(&|layout| layout.shape().dims()[axis])?, formula(&|layout| layout.strides()[axis])?)));
-        let found = axes.collect::<Option<SmallVec<[(Formula, Formula); 4]>>>();
-        let found = found.and_then(|axes| Some(VaryingLayout::new(formula(&Layout::offset)?, axes)));
-        let Some(found) = found else { return Err(layouts) };
-        let id = *self.ids.entry(found).or_insert_with_key(|layout| {
-            varying.push(layout.clone());
-            VaryingId(varying.len() as u32 - 1)
-        });
-        self.known.insert(layouts, id);
-        Ok(Some(id))
-    }
+/// More samples, which tell quotients of a size apart: of each bounded size many neighbours, with the largest of the others.
+fn samples_for_quotients(dims: &[BoundedDim]) -> Vec<Sizes> {
+    let bounds: Sizes = dims.iter().map(|dim| dim.most).collect();
+    let of = |(place, dim): (usize, &BoundedDim)| {
+        let (least, most, bounds) = (dim.least.max(2), dim.most, bounds.clone());
+        let sizes = least..=most.min(least + 2 * MOST_BY as usize);
+        sizes.map(move |size| {
+            let mut sizes = bounds.clone();
+            sizes[place] = size;
+            sizes
+        })
+    };
+    dims.iter().enumerate().flat_map(of).collect()
 }
 
-/// The sum of products of `dims` sizes, each of degree 2 at most, that has these values for the samples; `None` if there is none with whole factors.
-fn fitted(samples: &[Sizes], values: &[usize], dims: usize) -> Option<Formula> {
-    let combinations = NODES.pow(dims as u32);
+/// The formula that has these values for the samples; `None` if there is none with whole factors.
+fn fitted(samples: &[Sizes], values: &[usize]) -> Option<Formula> {
+    let mut quotients = [Quotient::SIZE; MOST_DIMS];
+    for (dim, quotient) in quotients.iter_mut().enumerate().take(samples[0].len()) {
+        *quotient = quotient_of(dim, samples, values)?;
+    }
+    let (dims, combinations) = (samples[0].len(), NODES.pow(samples[0].len() as u32));
     let mut numbers: SmallVec<[i128; 16]> = values[..combinations].iter().map(|value| *value as i128).collect();
-    // Size by size: from the values at three points to the factors of the powers 0, 1 and 2, by divided differences.
-    for dim in 0..dims {
+    // Size by size: from the values at three points to the factors of the powers 0, 1 and 2.
+    for (dim, quotient) in quotients.iter().enumerate().take(dims) {
         let step = NODES.pow(dim as u32);
-        let [x0, x1, x2] = [0, 1, 2].map(|digit| samples[digit * step][dim] as i128);
+        let points = [0, 1, 2].map(|digit| quotient.of(samples[digit * step][dim]));
         for first in (0..combinations).filter(|number| number / step % NODES == 0) {
-            let [v0, v1, v2] = [0, 1, 2].map(|digit| numbers[first + digit * step]);
-            let slope = divided(v1.wrapping_sub(v0), x1 - x0)?;
-            let bend = divided(divided(v2.wrapping_sub(v1), x2 - x1)?.wrapping_sub(slope), x2 - x0)?;
-            // What overflows here is refused by the comparison below.
-            numbers[first] = v0.wrapping_sub(x0.wrapping_mul(slope)).wrapping_add(bend.wrapping_mul(x0).wrapping_mul(x1));
-            numbers[first + step] = slope.wrapping_sub(bend.wrapping_mul(x0 + x1));
-            numbers[first + 2 * step] = bend;
+            let places = [0, 1, 2].map(|digit| first + digit * step);
+            let factors = polynomial(points, places.map(|place| numbers[place]))?;
+            places.into_iter().zip(factors).for_each(|(place, factor)| numbers[place] = factor);
         }
     }
     let terms = numbers.iter().enumerate().map(|(number, factor)| {
         let powers = std::array::from_fn(|dim| (number / NODES.pow(dim as u32) % NODES) as u8);
         Some((i64::try_from(*factor).ok()?, powers))
     });
-    let formula = Formula::new(terms.collect::<Option<Vec<_>>>()?);
+    let formula = Formula::new(terms.collect::<Option<Vec<_>>>()?, quotients);
     samples.iter().zip(values).all(|(sizes, value)| formula.at(sizes) == Some(*value)).then_some(formula)
 }
 
-/// The quotient, if it is whole.
-fn divided(number: i128, by: i128) -> Option<i128> {
-    (number % by == 0).then(|| number / by)
+/// The first quotient of a size of which the values are a polynomial, while all other sizes are the largest.
+fn quotient_of(dim: usize, samples: &[Sizes], values: &[usize]) -> Option<Quotient> {
+    let is_alone = |sizes: &Sizes| (0..sizes.len()).all(|other| other == dim || sizes[other] == samples[0][other]);
+    let points = samples.iter().zip(values).filter(|(sizes, _)| is_alone(sizes));
+    let points: SmallVec<[(usize, usize); 16]> = points.map(|(sizes, value)| (sizes[dim], *value)).collect();
+    let fits = |quotient: &Quotient| {
+        let nodes = [0, 1, 2].map(|node| points[node]);
+        let found = polynomial(nodes.map(|(size, _)| quotient.of(size)), nodes.map(|(_, value)| value as i128));
+        found.is_some_and(|[one, slope, bend]| {
+            points.iter().all(|(size, value)| {
+                let of = quotient.of(*size) as i128;
+                bend.wrapping_mul(of).wrapping_add(slope).wrapping_mul(of).wrapping_add(one) == *value as i128
+            })
+        })
+    };
+    let quotients = (1..=MOST_BY).flat_map(|by| (0..by).map(move |plus| Quotient { plus, by }));
+    // Without the samples that tell quotients apart there is none but the size itself.
+    let found = quotients.take(if samples.len() > most_samples(samples[0].len()) { usize::MAX } else { 1 });
+    found.into_iter().find(fits)
+}
+
+/// The factors of the powers 0, 1 and 2 of the polynomial through three points, by divided differences; `None` if they are not whole.
+fn polynomial([x0, x1, x2]: [usize; NODES], [v0, v1, v2]: [i128; NODES]) -> Option<[i128; NODES]> {
+    let [x0, x1, x2] = [x0, x1, x2].map(|x| x as i128);
+    let divided = |number: i128, by: i128| (by != 0 && number % by == 0).then(|| number / by);
+    let slope = divided(v1.wrapping_sub(v0), x1 - x0)?;
+    let bend = divided(divided(v2.wrapping_sub(v1), x2 - x1)?.wrapping_sub(slope), x2 - x0)?;
+    // What overflows here is refused where the formula is compared with the values.
+    Some([
+        v0.wrapping_sub(x0.wrapping_mul(slope)).wrapping_add(bend.wrapping_mul(x0).wrapping_mul(x1)),
+        slope.wrapping_sub(bend.wrapping_mul(x0 + x1)),
+        bend,
+    ])
 }

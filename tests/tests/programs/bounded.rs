@@ -140,8 +140,8 @@ fn recordings_that_differ_by_more_than_their_shapes_are_refused() {
         (|x, n| if n > 20 { x.exp() } else { x.neg() }, "for n = 2 the closure records neg in its place"),
         (|x, n| if n > 20 { x.exp()?.neg() } else { x.exp() }, "for n = 2 the closure records nothing in its place"),
         (|x, n| x * (1.0 / n as f64), "a number of a call cannot follow from a size"),
-        (|x, n| x.slice(0, 0..n / 2), "does not follow from the sizes by sums and products"),
-        (|x, n| x.slice(0, 0..n.min(20)), "does not follow from the sizes by sums and products"),
+        (|x, n| x.slice(0, 0..n.min(20)), "does not follow from the sizes by sums, products and quotients"),
+        (|x, n| x.slice(0, 0..n.min(50)), "does not follow from the sizes by sums, products and quotients"),
     ];
     for (body, expected) in bodies {
         let recorded = vm.record_bounded("other", |r| {
@@ -178,6 +178,32 @@ fn bounded_sizes_have_names_and_bounds() {
     assert!(text.contains("record it by `record_bounded`"), "{text}");
     assert!(feed(&["a", "b", "c", "d"].map(|name| Dim::up_to(name, 4))).is_ok());
     assert!(feed(&[Dim::up_to("n", 1 << 60)]).is_err());
+}
+
+/// Sizes after pooling and after a convolution with a stride are quotients.
+#[test]
+fn quotients_of_sizes_are_followed() {
+    let vm = Vm::builder().build().expect("an engine");
+    let w = tensor(&vm, &[2, 3, 3, 3], 1);
+    let body = |x: &Tensor, w: &Tensor| {
+        let y = x.conv2d(w, streamvm::Convolution { stride: [2, 2], ..Default::default() })?.relu()?;
+        let y = y.max_pool2d(streamvm::Pooling::square(2))?;
+        let [batch, channels, height, width] = y.shape().dims()[..] else { unreachable!("it has four axes") };
+        let half = x.slice(2, 0..x.shape().dims()[2] / 2)?.sum(&[1, 2, 3])?;
+        &y.reshape(&[batch, channels * height * width])?.sum(&[1])? + &half
+    };
+    let program = vm.record_bounded("images", |r| {
+        let axes = [2.into(), 3.into(), Dim::within("height", 7..=60), Dim::within("width", 7..=41)];
+        let x = r.bounded_feed("x", CPU, DType::F32, &axes)?;
+        r.fetch("y", &body(&x, &r.parameter("w", &w)?)?)
+    });
+    let images = vm.compile(program.expect("a program"), &[("w", &w)], &CompileOptions::default());
+    let images = images.expect("it compiles");
+    for (height, width) in (7..=60).map(|height| (height, 7 + height * 5 % 35)) {
+        let x = tensor(&vm, &[2, 3, height, width], height);
+        let found = images.run(&[("x", &x)]).expect("it is submitted")["y"].to_vec::<f32>();
+        assert_eq!(found, body(&x, &w).and_then(|y| y.to_vec::<f32>()), "{height} by {width}");
+    }
 }
 
 /// What is all of a value for the bound is a part of it for smaller sizes: the rest keeps its elements, and a failure of it.
