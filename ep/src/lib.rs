@@ -94,7 +94,7 @@ pub use refcount::counted::{Counted, Recycle, Unique};
 pub use refcount::pinned::{BorrowedItem, EitherRef, PinnedItem, PinnedRef, PinnedRefs};
 pub use sequence::commands::{Commands, Graphs};
 pub use sequence::fused_group::{FusedGroup, FusedKernel, MOST_FUSED_VIEWS};
-pub use sequence::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopEnd, LoopsRun};
+pub use sequence::graph::{BlockStart, GraphBlocks, GraphKey, GraphOwner, GraphStart, LoopEnd, LoopsRun};
 pub use sequence::{
     CommandSequence, MakeKernel, NotFinite, Segment, SegmentOptions, SequenceBranch, SequenceBuffer, SequenceCode,
     SequenceFlag, SequenceFunction, SequenceGroup, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork,

@@ -50,6 +50,7 @@ use crate::sequence::command_sequence::stretches::{Stretch, commands, is_announc
 use crate::sequence::commands::Commands;
 use crate::sequence::fused::describe;
 use crate::sequence::fused_group::{FusedGroup, FusedKernel};
+use crate::sequence::graph::{GraphKey, GraphOwner};
 use crate::sequence::group::SequenceGroup;
 use crate::sequence::looks::{Look, LookCopy};
 use crate::sequence::segment::{Segment, SequenceFlag};
@@ -79,7 +80,7 @@ pub struct CommandSequence {
     /// Set when loops must end.
     stops: Arc<AtomicBool>,
     /// Names this sequence to streams.
-    identity: Arc<()>,
+    graphs: GraphOwner,
 }
 
 /// Steps that one kernel computes.
@@ -147,7 +148,7 @@ impl CommandSequence {
     ) -> Result<CommandSequence, SequenceError> {
         let Segment { buffers, steps, groups, branches, flag, options } = segment;
         let mut sequence = CommandSequence::over(device, buffers, flag, steps)?;
-        sequence.stops = options.stops;
+        (sequence.stops, sequence.graphs) = (options.stops, options.graphs);
         let smallest_graph = options.smallest_graph.filter(|_| make.is_some());
         if let Some(make) = make {
             sequence = sequence.fused(&groups, make)?;
@@ -165,6 +166,11 @@ impl CommandSequence {
             Some(calls) => sequence.announcing_from(calls),
             None => sequence.one_by_one(),
         })
+    }
+
+    /// Names the commands from a step on to streams.
+    fn graph_key(&self, first: usize) -> GraphKey<'_> {
+        GraphKey { owner: &self.graphs, first }
     }
 
     /// The sequence that [`Device::prepare`](crate::Device::prepare) has made.
@@ -267,7 +273,7 @@ impl CommandSequence {
         let steps = steps.into_iter().enumerate().map(command).collect::<Result<Vec<Command>, _>>()?;
         let parts = parts(&steps, &[], false)?;
         let has_blocks = parts.iter().any(|part| matches!(part, Part::Test(_)));
-        let (stops, identity) = (Arc::default(), Arc::default());
+        let (stops, graphs) = (Arc::default(), GraphOwner::default());
         let (fused, branches, looks, times) = (Vec::new(), Branches::default(), Vec::new(), None);
         let block_graphs = block_graph::graphs_of(&parts, |stretch| is_announced(stretch, &steps));
         Ok(CommandSequence {
@@ -282,7 +288,7 @@ impl CommandSequence {
             looks,
             times,
             stops,
-            identity,
+            graphs,
         })
     }
 

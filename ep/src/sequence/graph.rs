@@ -2,12 +2,20 @@
 
 use std::sync::Arc;
 
+/// What the graphs of a sequence belong to. Streams drop them some time after the sequences that share it, which alone keep it alive.
+#[derive(Clone, Debug, Default)]
+pub struct GraphOwner {
+    /// Shared by sequences of the same commands over tensors of other sizes: a stream may update a graph of one to the parameters of another.
+    pub sequence: Arc<()>,
+    /// Tells these apart.
+    pub sizes: u64,
+}
+
 /// Names commands that are the same in each run over the same buffers.
 #[derive(Copy, Clone, Debug)]
 pub struct GraphKey<'a> {
-    /// The sequence that queues the commands. A stream drops the graphs of a sequence some time after the sequence, which alone keeps this
-    /// alive.
-    pub sequence: &'a Arc<()>,
+    /// What the sequence that queues the commands keeps alive.
+    pub owner: &'a GraphOwner,
     /// The number of the first of the commands in the sequence; of commands with blocks, that of the step which begins the first block.
     pub first: usize,
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use crate::call::label::ProgramStep;
 use crate::sequence::branches::SequenceBranch;
 use crate::sequence::buffers::SequenceBuffer;
+use crate::sequence::graph::GraphOwner;
 use crate::sequence::group::SequenceGroup;
 use crate::sequence::step::SequenceStep;
 
@@ -35,6 +36,8 @@ pub struct SegmentOptions {
     pub times_steps: bool,
     /// The fewest calls of a driver that one launch of several commands may replace; `None` if each command is to be launched by itself.
     pub smallest_graph: Option<usize>,
+    /// What its graphs belong to.
+    pub graphs: GraphOwner,
     /// Set when loops must end.
     pub stops: Arc<AtomicBool>,
 }

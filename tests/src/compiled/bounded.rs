@@ -14,6 +14,17 @@ const MOST: usize = 2 * ROWS + 1;
 /// The number of rows of each run, in turn.
 const SIZES: [usize; 6] = [MOST, ROWS, 6, MOST - 1, 6, ROWS + 1];
 
+/// Compares a drawn program with a bounded size, over `devices`; returns the number of its runs, or 0 for one that cannot be recorded.
+///
+/// # Panics
+/// If a result differs, or the memory plan is wrong.
+pub fn compare_bounded(vm: &Vm, seed: u64, devices: &[DeviceId], options: &CompileOptions) -> u64 {
+    match try_compare_bounded(vm, seed, devices, options) {
+        Ok((runs, _)) => runs,
+        Err(Verdict { failing, text }) => panic!("{failing:?}: {text}"),
+    }
+}
+
 /// Compares a drawn program over `devices` with eager calls, several runs with different sizes in flight. Returns the number of its runs,
 /// and its views: none for calls that do something else for other sizes, which a recording refuses.
 ///
@@ -43,7 +54,7 @@ pub(super) fn try_compare_bounded(
     });
     let mut program = match program {
         Ok(program) => program,
-        Err(Error::Program { error, .. }) if matches!(*error, ProgramError::NotRecordable { .. }) => { eprintln!("REFUSED {error}"); return Ok(Default::default()) },
+        Err(Error::Program { error, .. }) if matches!(*error, ProgramError::NotRecordable { .. }) => return Ok(Default::default()),
         Err(error) => panic!("seed {seed}: {error}"),
     };
     drawn.sections.iter().for_each(|resources| resources.bind(&mut program));

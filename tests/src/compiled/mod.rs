@@ -3,7 +3,7 @@
 //! Layer: uses `program` and `support`; is used by `corpus`.
 //!
 //! [`judge()`] lets every judge of eager work judge drawn programs: the inline engine and eager calls, the race detector, the verifier, and a
-//! check of the memory plan. [`compare`] and [`blocks::compare_drawn`] compare alone, on an engine that the caller chooses.
+//! check of the memory plan. [`compare`], [`compare_bounded`] and [`blocks::compare_drawn`] compare alone, on an engine that the caller chooses.
 //! [`waits_of`] counts waits.
 
 pub mod block_scenarios;
@@ -18,6 +18,7 @@ mod shared_sections;
 mod views;
 mod waits;
 
+pub use bounded::compare_bounded;
 pub use expressions::{bits, compare_expression};
 pub use judge::{Judged, judge};
 pub use shared_sections::{SharedSections, judge_shared_sections};

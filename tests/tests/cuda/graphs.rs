@@ -1,10 +1,9 @@
 //! Graphs of one stream: what it captures, which memory a graph may access, and when graphs go.
 
-use std::sync::Arc;
 
 use streamvm::ep::cuda::CudaConfig;
 use streamvm_ep::{
-    Access, BlockStart, DType, Device, Error, GraphBlocks, GraphKey, GraphStart, Layout, MemoryKind, Operand, Region,
+    Access, BlockStart, DType, Device, Error, GraphBlocks, GraphKey, GraphOwner, GraphStart, Layout, MemoryKind, Operand, Region,
     Scalar, Shape, Stream,
 };
 
@@ -14,7 +13,7 @@ use super::devices::{divide, fill, free, graphs, memory, negate, open, record, s
 /// a graph was launched.
 fn announced(
     stream: &mut dyn Stream,
-    key: (&Arc<()>, usize),
+    key: (&GraphOwner, usize),
     buffers: &[&Region],
     commands: impl Fn(&mut dyn Stream) -> Result<(), Error>,
 ) -> Result<(GraphStart, bool), Error> {
@@ -25,11 +24,11 @@ fn announced(
 /// As [`announced`], over these views.
 pub(super) fn announced_over(
     stream: &mut dyn Stream,
-    (sequence, first): (&Arc<()>, usize),
+    (owner, first): (&GraphOwner, usize),
     buffers: &[Operand<'static>],
     commands: impl Fn(&mut dyn Stream) -> Result<(), Error>,
 ) -> Result<(GraphStart, bool), Error> {
-    let start = graphs(&mut *stream).begin_graph(GraphKey { sequence, first }, buffers)?;
+    let start = graphs(&mut *stream).begin_graph(GraphKey { owner, first }, buffers)?;
     let launched = match start {
         GraphStart::Launched => return Ok((start, true)),
         GraphStart::Capturing => {
@@ -52,9 +51,9 @@ fn commands_are_captured_when_their_buffers_come_again() -> Result<(), Error> {
     let device = &open(CudaConfig::default())[0];
     let mut stream = device.create_stream()?;
     let regions = [memory(device), memory(device)];
-    let sequence = Arc::new(());
+    let owner = GraphOwner::default();
     let mut run = |first: usize, region: &Region| {
-        announced(&mut *stream, (&sequence, first), &[region], |stream| {
+        announced(&mut *stream, (&owner, first), &[region], |stream| {
             fill(stream, region, 1)?;
             fill(stream, region, 2)
         })
@@ -87,9 +86,9 @@ fn a_graph_accesses_the_announced_buffers_only() -> Result<(), Error> {
     let device = &open(CudaConfig::default())[0];
     let mut stream = device.create_stream()?;
     let (inside, outside) = (memory(device), memory(device));
-    let sequence = Arc::new(());
+    let owner = GraphOwner::default();
     for round in 0..4 {
-        let done = announced(&mut *stream, (&sequence, 0), &[&inside], |stream| {
+        let done = announced(&mut *stream, (&owner, 0), &[&inside], |stream| {
             fill(stream, &inside, 1)?;
             fill(stream, &outside, 2)
         })?;
@@ -97,8 +96,8 @@ fn a_graph_accesses_the_announced_buffers_only() -> Result<(), Error> {
     }
     // The same, where a buffer was announced as read.
     let read = [vector(&inside, Access::Read)];
-    let other = Arc::new(());
-    let key = GraphKey { sequence: &other, first: 0 };
+    let other = GraphOwner::default();
+    let key = GraphKey { owner: &other, first: 0 };
     assert_eq!(graphs(&mut *stream).begin_graph(key, &read)?, Queue);
     assert_eq!(graphs(&mut *stream).begin_graph(key, &read)?, Capturing);
     fill(&mut *stream, &inside, 3)?;
@@ -118,10 +117,10 @@ fn kernels_that_may_fail_are_not_captured() -> Result<(), Error> {
     let device = &open(CudaConfig::default())[0];
     let mut stream = device.create_stream()?;
     let [a, b, out] = [(); 3].map(|()| memory(device));
-    let sequence = Arc::new(());
+    let owner = GraphOwner::default();
     for round in 1..=3 {
         stream.number(3, round);
-        announced(&mut *stream, (&sequence, 0), &[&a, &b, &out], |stream| {
+        announced(&mut *stream, (&owner, 0), &[&a, &b, &out], |stream| {
             fill(stream, &a, 1)?;
             divide(stream, &a, &b, &out)
         })?;
@@ -140,7 +139,7 @@ fn a_kernel_without_memory_puts_a_capture_off_further() -> Result<(), Error> {
     let device = &open(CudaConfig::default())[0];
     let mut stream = device.create_stream()?;
     let [a, out] = [(); 2].map(|()| memory(device));
-    let sequence = Arc::new(());
+    let owner = GraphOwner::default();
     for (round, expected) in [
         (0, (Queue, false)),
         (1, (Capturing, false)),
@@ -152,7 +151,7 @@ fn a_kernel_without_memory_puts_a_capture_off_further() -> Result<(), Error> {
             // The load after the capture. That of the launch after it has memory.
             driver.fault("fail=cuModuleLoadDataEx:1:OUT_OF_MEMORY");
         }
-        let done = announced(&mut *stream, (&sequence, 0), &[&a, &out], |stream| {
+        let done = announced(&mut *stream, (&owner, 0), &[&a, &out], |stream| {
             fill(stream, &a, 1)?;
             if round == 0 { Ok(()) } else { negate(stream, &a, &out) }
         })?;
@@ -181,8 +180,8 @@ fn a_block_whose_commands_have_no_elements_is_not_captured() -> Result<(), Error
     // The elements that each body of an `if` in a loop fills.
     let cases: [&[usize]; 5] = [&[1], &[0], &[1, 1], &[0, 1], &[1, 0]];
     for bodies in cases {
-        let sequence = Arc::new(());
-        let (key, blocks) = (GraphKey { sequence: &sequence, first: 0 }, GraphBlocks { depth: 2, rounds: Some(0) });
+        let owner = GraphOwner::default();
+        let (key, blocks) = (GraphKey { owner: &owner, first: 0 }, GraphBlocks { depth: 2, rounds: Some(0) });
         assert_eq!(graphs(&mut *stream).begin_block_graph(key, &buffers, blocks)?, Queue);
         assert_eq!(graphs(&mut *stream).begin_block_graph(key, &buffers, blocks)?, Capturing);
         graphs(&mut *stream).begin_block(BlockStart::While { most_rounds: 9, step: 0 }, &condition)?;
@@ -211,11 +210,11 @@ fn a_kernel_that_is_not_loaded_puts_a_capture_off() -> Result<(), Error> {
     let device = &open(CudaConfig::default())[0];
     let mut stream = device.create_stream()?;
     let [a, out] = [(); 2].map(|()| memory(device));
-    let sequence = Arc::new(());
+    let owner = GraphOwner::default();
     for (round, expected) in
         [(0, (Queue, false)), (1, (Capturing, false)), (2, (Capturing, true)), (3, (Launched, true))]
     {
-        let done = announced(&mut *stream, (&sequence, 0), &[&a, &out], |stream| {
+        let done = announced(&mut *stream, (&owner, 0), &[&a, &out], |stream| {
             fill(stream, &a, 1)?;
             if round == 0 { Ok(()) } else { negate(stream, &a, &out) }
         })?;
@@ -235,9 +234,9 @@ fn graphs_of_dropped_sequences_are_destroyed() -> Result<(), Error> {
     let mut stream = device.create_stream()?;
     let region = memory(device);
     for _ in 0..5 {
-        let sequence = Arc::new(());
+        let owner = GraphOwner::default();
         for _ in 0..3 {
-            announced(&mut *stream, (&sequence, 0), &[&region], |stream| fill(stream, &region, 1))?;
+            announced(&mut *stream, (&owner, 0), &[&region], |stream| fill(stream, &region, 1))?;
         }
     }
     let alive = driver.calls("cuGraphInstantiateWithFlags") - driver.calls("cuGraphExecDestroy");
@@ -255,9 +254,9 @@ fn a_stream_that_captures_for_ever_loses_its_device() -> Result<(), Error> {
     let device = &devices[0];
     let mut stream = device.create_stream()?;
     let region = memory(device);
-    let sequence = Arc::new(());
+    let owner = GraphOwner::default();
     let run =
-        |stream: &mut dyn Stream| announced(stream, (&sequence, 0), &[&region], |stream| fill(stream, &region, 1));
+        |stream: &mut dyn Stream| announced(stream, (&owner, 0), &[&region], |stream| fill(stream, &region, 1));
     run(&mut *stream)?;
     driver.fault("fail=cuStreamEndCapture:*:INVALID_VALUE");
     let error = run(&mut *stream).unwrap_err();
@@ -281,8 +280,8 @@ fn a_capture_that_was_left_open_does_not_keep_later_commands_from_running() -> R
     let mut stream = device.create_stream()?;
     let region = memory(device);
     for next in 0..4 {
-        let sequence = Arc::new(());
-        let key = GraphKey { sequence: &sequence, first: 0 };
+        let owner = GraphOwner::default();
+        let key = GraphKey { owner: &owner, first: 0 };
         let buffers = [vector(&region, Access::Write)];
         assert_eq!(graphs(&mut *stream).begin_graph(key, &buffers)?, Queue);
         assert_eq!(graphs(&mut *stream).begin_graph(key, &buffers)?, Capturing);
@@ -302,8 +301,8 @@ fn a_capture_that_was_left_open_does_not_keep_later_commands_from_running() -> R
         device.events().release(passed)?;
     }
     assert_eq!((driver.calls("cuGraphLaunch"), driver.calls("cuLaunchKernel")), (0, 4 + 3));
-    let sequence = Arc::new(());
-    let (key, buffers) = (GraphKey { sequence: &sequence, first: 0 }, [vector(&region, Access::Write)]);
+    let owner = GraphOwner::default();
+    let (key, buffers) = (GraphKey { owner: &owner, first: 0 }, [vector(&region, Access::Write)]);
     assert_eq!(graphs(&mut *stream).begin_graph(key, &buffers)?, Queue);
     assert_eq!(graphs(&mut *stream).begin_graph(key, &buffers)?, Capturing);
     drop(stream);
@@ -321,9 +320,9 @@ fn nothing_is_captured_that_each_call_waits_for_or_that_kernels_reach_elsewhere(
         let device = &open(config)[0];
         let mut stream = device.create_stream()?;
         let region = device.allocate(kind, 256)?;
-        let sequence = Arc::new(());
+        let owner = GraphOwner::default();
         for _ in 0..4 {
-            let done = announced(&mut *stream, (&sequence, 0), &[&region], |stream| fill(stream, &region, 1))?;
+            let done = announced(&mut *stream, (&owner, 0), &[&region], |stream| fill(stream, &region, 1))?;
             assert_eq!(done, (Queue, false));
         }
         stream.synchronize()?;
@@ -340,10 +339,10 @@ fn a_launch_of_a_graph_has_one_time() -> Result<(), Error> {
     let device = &open(CudaConfig { timed: true, ..CudaConfig::default() })[0];
     let mut stream = device.create_stream()?;
     let region = memory(device);
-    let sequence = Arc::new(());
+    let owner = GraphOwner::default();
     for seq in 1..=3 {
         stream.number(0, seq);
-        announced(&mut *stream, (&sequence, 0), &[&region], |stream| {
+        announced(&mut *stream, (&owner, 0), &[&region], |stream| {
             fill(stream, &region, 1)?;
             fill(stream, &region, 2)
         })?;

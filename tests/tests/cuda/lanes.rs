@@ -1,12 +1,11 @@
 //! Lanes of one instruction on side streams of its stream: their order, captured and not, and what happens when calls of the driver fail or are left out.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use streamvm::ep::cuda::{CudaConfig, CudaDevice};
 use streamvm::program::{CompileOptions, Mutant};
 use streamvm::{DType, DeviceId, Error as VmError, Executable, Lane, Mode, Tensor, Vm};
-use streamvm_ep::{Access, Device, Error, GraphKey, GraphStart, MemoryKind, Operand, Region, Stream};
+use streamvm_ep::{Access, Device, Error, GraphKey, GraphOwner, GraphStart, MemoryKind, Operand, Region, Stream};
 use streamvm_standin::Standin;
 use streamvm_tests::compiled::plan;
 use streamvm_tests::single_steps;
@@ -47,9 +46,9 @@ fn between_writes(
 }
 
 /// As [`two_lanes`], announced over these regions.
-fn announced(stream: &mut dyn Stream, sequence: &Arc<()>, regions: &[Region; 3]) -> Result<GraphStart, Error> {
+fn announced(stream: &mut dyn Stream, owner: &GraphOwner, regions: &[Region; 3]) -> Result<GraphStart, Error> {
     let buffers: Vec<_> = regions.iter().map(|region| vector(region, Access::Write)).collect();
-    let start = graphs(&mut *stream).begin_graph(GraphKey { sequence, first: 0 }, &buffers)?;
+    let start = graphs(&mut *stream).begin_graph(GraphKey { owner, first: 0 }, &buffers)?;
     let launched = match start {
         GraphStart::Launched => true,
         GraphStart::Capturing => {
@@ -90,14 +89,14 @@ fn lanes_run_between_what_is_before_and_after_them() -> Result<(), Error> {
         let device = &open(CudaConfig { timed, ..CudaConfig::default() })[0];
         let mut stream = device.create_stream()?;
         let regions = [(); 3].map(|()| memory(device));
-        let sequence = Arc::new(());
+        let owner = GraphOwner::default();
         let made = || ["cuStreamCreateWithPriority", "cuEventCreate"].map(|call| driver.calls(call));
         let mut after_first = [0, 0];
         for round in 0..5u64 {
             stream.number(0, round + 1);
             let mut start = GraphStart::Queue;
             between_writes(&mut *stream, &regions, |stream| {
-                start = announced(stream, &sequence, &regions)?;
+                start = announced(stream, &owner, &regions)?;
                 Ok(())
             })?;
             let expected = [GraphStart::Queue, GraphStart::Capturing, GraphStart::Launched];
@@ -133,14 +132,14 @@ fn a_wait_that_is_left_out_is_found() -> Result<(), Error> {
             let device = &open(CudaConfig::default())[0];
             let mut stream = device.create_stream()?;
             let regions = [(); 3].map(|()| memory(device));
-            let sequence = Arc::new(());
+            let owner = GraphOwner::default();
             if is_captured {
-                between_writes(&mut *stream, &regions, |stream| announced(stream, &sequence, &regions).map(drop))?;
+                between_writes(&mut *stream, &regions, |stream| announced(stream, &owner, &regions).map(drop))?;
                 stream.synchronize()?;
             }
             assert_eq!(driver.findings(), "");
             driver.fault(&format!("ignore=cuStreamWaitEvent:{wait}"));
-            let ran = between_writes(&mut *stream, &regions, |stream| announced(stream, &sequence, &regions).map(drop));
+            let ran = between_writes(&mut *stream, &regions, |stream| announced(stream, &owner, &regions).map(drop));
             stream.synchronize()?;
             let expected = if is_captured { captured } else { queued };
             let findings = driver.findings();
@@ -196,11 +195,11 @@ fn lanes_without_side_streams_are_captured_in_order() -> Result<(), Error> {
     let device = &open(CudaConfig::default())[0];
     let mut stream = device.create_stream()?;
     let regions = [(); 3].map(|()| memory(device));
-    let sequence = Arc::new(());
+    let owner = GraphOwner::default();
     driver.fault("fail=cuStreamCreateWithPriority:1:OUT_OF_MEMORY");
     for round in 0..4 {
         let launched = driver.calls("cuGraphLaunch");
-        between_writes(&mut *stream, &regions, |stream| announced(stream, &sequence, &regions).map(drop))?;
+        between_writes(&mut *stream, &regions, |stream| announced(stream, &owner, &regions).map(drop))?;
         assert_eq!(found(device, &mut *stream, &regions)?, [2, 2, 8], "round {round}");
         assert_eq!(driver.calls("cuGraphLaunch") - launched, u64::from(round > 0), "round {round}");
     }
@@ -260,13 +259,13 @@ fn calls_for_lanes_that_fail_in_a_capture_end_it() -> Result<(), Error> {
         let device = &open(CudaConfig::default())[0];
         let mut stream = device.create_stream()?;
         let regions = [(); 3].map(|()| memory(device));
-        let sequence = Arc::new(());
+        let owner = GraphOwner::default();
         for round in 0..4 {
             regions.iter().try_for_each(|region| fill(&mut *stream, region, 7))?;
             if round == 1 {
                 driver.fault(&format!("fail={call}:{nth}:OUT_OF_MEMORY"));
             }
-            let start = announced(&mut *stream, &sequence, &regions)?;
+            let start = announced(&mut *stream, &owner, &regions)?;
             let expected = if round == 1 { GraphStart::Capturing } else { GraphStart::Queue };
             assert_eq!(start, expected, "{call} {nth}, round {round}");
             assert_eq!(found(device, &mut *stream, &regions)?, [2, 2, 3], "{call} {nth}, round {round}");
@@ -286,9 +285,9 @@ fn lanes_that_were_left_open_end_at_the_next_call() -> Result<(), Error> {
     let device = &open(CudaConfig::default())[0];
     let mut stream = device.create_stream()?;
     let regions = [(); 3].map(|()| memory(device));
-    let sequence = Arc::new(());
+    let owner = GraphOwner::default();
     let buffers: Vec<_> = regions.iter().map(|region| vector(region, Access::Write)).collect();
-    let key = GraphKey { sequence: &sequence, first: 0 };
+    let key = GraphKey { owner: &owner, first: 0 };
     for next in 0..5 {
         graphs(&mut *stream).begin_lanes(2)?;
         commands(&mut *stream, &regions)?;

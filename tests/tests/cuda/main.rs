@@ -3,6 +3,7 @@
 #![cfg(target_os = "linux")]
 
 mod blocks;
+mod bounded;
 mod branches;
 mod calls;
 mod devices;

@@ -1,13 +1,12 @@
 //! Scratch memory of a stream for reductions in two launches: when it is allocated, which lanes have some of their own, when it is freed, and what the driver is asked for beside it.
 //! Over a driver that stands in for NVIDIA's.
 
-use std::sync::Arc;
 use std::thread;
 
 use streamvm::ep::builtin_kernels;
 use streamvm::ep::cuda::{CudaConfig, CudaDevice, SCRATCH_BYTES};
 use streamvm_ep::{
-    Access, DType, Device, DeviceKind, Error, GraphStart, KernelCall, Layout, MemoryKind, Op, Operand, Params, Region,
+    Access, DType, Device, DeviceKind, Error, GraphOwner, GraphStart, KernelCall, Layout, MemoryKind, Op, Operand, Params, Region,
     Scalar, Shape, Stream,
 };
 use streamvm_standin::Standin;
@@ -123,7 +122,7 @@ fn memory_whose_free_was_deferred_makes_room_for_scratch_memory() -> Result<(), 
         // The kernel is loaded by a sum of few elements.
         summed.sum(&mut *stream, FEW)?;
         stream.synchronize()?;
-        let sequence = Arc::new(());
+        let sequence = GraphOwner::default();
         let (key, buffers) = ((&sequence, 0), summed.buffers());
         announced_over(&mut *stream, key, &buffers, |_| Ok(()))?;
         let room = device.memory_info()?.0 as usize;
@@ -174,7 +173,7 @@ fn a_capture_that_meets_the_first_reduction_gives_no_graph_and_the_next_one_does
             summed.sum(&mut *stream, FEW)?;
         }
         let [allocated, _] = memory_calls();
-        let sequence = Arc::new(());
+        let sequence = GraphOwner::default();
         for (round, expected) in
             (0..).zip([(Queue, false), (Capturing, false), (Capturing, true), (Launched, true), (Launched, true)])
         {
@@ -213,7 +212,7 @@ fn each_lane_that_reduces_allocates_scratch_memory_once() -> Result<(), Error> {
         // Side streams are made outside of captures.
         graphs(&mut *stream).begin_lanes(2)?;
         graphs(&mut *stream).end_lanes()?;
-        let sequence = Arc::new(());
+        let sequence = GraphOwner::default();
         let buffers: Vec<Operand> = summed.iter().flat_map(Summed::buffers).collect();
         if is_captured {
             announced_over(&mut *stream, (&sequence, 0), &buffers, |_| Ok(()))?;

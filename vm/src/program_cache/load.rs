@@ -1,11 +1,11 @@
 //! Finds the kernels of a compiled program, and runs its segments.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
 use streamvm_ep::{
-    self as ep, DeviceKind, FnContext, FnError, InlineFn, Layout, ProgramStep, RestOfSegment, SegmentOptions,
+    self as ep, DeviceKind, FnContext, FnError, GraphOwner, InlineFn, Layout, ProgramStep, RestOfSegment, SegmentOptions,
     SegmentRun, SequenceBranch, SequenceBuffer, SequenceError, SequenceFlag, SequenceFunction, SequenceGroup,
     SequenceMemory, SequenceOperand, SequenceStep, SequenceWork,
 };
@@ -18,7 +18,7 @@ use streamvm_program::{
 use crate::dispatch::function_outcome::FunctionOutcome;
 use crate::execute::environment::Environment;
 use crate::program_cache::function::{CallTime, LoadedFunction, not_finite};
-use crate::program_cache::loaded::{LoadedProgram, LoadedSegment};
+use crate::program_cache::loaded::{ForSizes, LoadedProgram, LoadedSegment};
 use crate::program_cache::only_kernel::OnlyKernel;
 
 impl LoadedProgram {
@@ -27,11 +27,29 @@ impl LoadedProgram {
     /// # Errors
     /// The engine has no such device; an op has no kernel for a dtype.
     pub(crate) fn new(env: &Environment, compiled: Compiled) -> Result<LoadedProgram, Error> {
+        LoadedProgram::of(env, compiled, &[])
+    }
+
+    /// The program for these sizes, of this one with bounded sizes; `all` are all such programs.
+    ///
+    /// # Errors
+    /// Those of [`Compiled::at`] and [`new`](LoadedProgram::new).
+    pub(crate) fn at(&self, env: &Environment, sizes: &[usize], all: &ForSizes) -> Result<LoadedProgram, Error> {
+        let number = all.made.fetch_add(1, Ordering::Relaxed);
+        let graphs = all.graphs.iter().map(|sequence| GraphOwner { sequence: sequence.clone(), sizes: number });
+        let loaded = LoadedProgram::of(env, self.compiled.at(sizes)?, &graphs.collect::<Vec<_>>())?;
+        Ok(LoadedProgram { next_run: self.next_run.clone(), ..loaded })
+    }
+
+    /// `graphs` has for each segment what its graphs belong to, or nothing, if they belong to these segments alone.
+    fn of(env: &Environment, compiled: Compiled, graphs: &[GraphOwner]) -> Result<LoadedProgram, Error> {
         for device in compiled.devices() {
             env.devices.get(device)?;
         }
-        let segments =
-            compiled.segments().iter().map(|segment| load(env, &compiled, segment)).collect::<Result<_, _>>()?;
+        let segments = compiled.segments().iter().enumerate().map(|(number, segment)| {
+            load(env, &compiled, segment, graphs.get(number).cloned().unwrap_or_default())
+        });
+        let segments = segments.collect::<Result<_, _>>()?;
         let places: HashMap<ValueId, usize> = compiled
             .buffers()
             .iter()
@@ -131,7 +149,12 @@ impl LoadedProgram {
 }
 
 /// A segment with the kernels that run it.
-fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<LoadedSegment, Error> {
+fn load(
+    env: &Environment,
+    compiled: &Compiled,
+    segment: &Segment,
+    graphs: GraphOwner,
+) -> Result<LoadedSegment, Error> {
     if segment.is_transfer() {
         return Ok(LoadedSegment::Transfer);
     }
@@ -168,6 +191,7 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
             checks_finite: compiled.checks_finite(),
             times_steps: compiled.times_steps(),
             smallest_graph: compiled.captures().then(|| compiled.smallest_graph()),
+            graphs,
             stops: env.stops_loops.clone(),
         },
     });

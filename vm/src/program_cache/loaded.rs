@@ -18,8 +18,8 @@ use crate::program_cache::only_kernel::OnlyKernel;
 pub(crate) struct LoadedProgram {
     /// Parts of it that compute some of the fetches. Made once one is asked for.
     pub(crate) parts: OnceLock<Box<ProgramCache>>,
-    /// The program for sizes that runs had, if it has bounded ones. Made once it is run.
-    pub(crate) sized: OnceLock<Box<ProgramCache>>,
+    /// The programs for the sizes of runs, if it has bounded ones. Made once it is run.
+    pub(crate) sized: OnceLock<Box<ForSizes>>,
     pub(crate) compiled: Compiled,
     /// One for each segment of the compiled program.
     pub(crate) segments: Vec<LoadedSegment>,
@@ -31,6 +31,17 @@ pub(crate) struct LoadedProgram {
     pub(crate) draws: bool,
     /// The number of the next run, which decides about its random numbers. Counts only if it draws some.
     pub(crate) next_run: Arc<AtomicU64>,
+}
+
+/// The programs for some sizes, of one with bounded sizes.
+#[derive(Debug)]
+pub(crate) struct ForSizes {
+    /// Those of the last runs.
+    pub(crate) kept: ProgramCache,
+    /// For each segment what graphs of it belong to, whatever the sizes.
+    pub(crate) graphs: Vec<Arc<()>>,
+    /// How many were made.
+    pub(crate) made: AtomicU64,
 }
 
 /// How a segment runs.
@@ -74,6 +85,14 @@ impl LoadedProgram {
     /// Whether runs give sizes by their feeds: each runs the program for its sizes.
     pub(crate) fn has_bounded_sizes(&self) -> bool {
         !self.compiled.program().dims.is_empty()
+    }
+
+    /// The programs for the sizes of runs. They are kept in a cache that `new` makes.
+    pub(crate) fn for_sizes(&self, new: impl FnOnce() -> ProgramCache) -> &ForSizes {
+        self.sized.get_or_init(|| {
+            let graphs = self.segments.iter().map(|_| Arc::default()).collect();
+            Box::new(ForSizes { kept: new(), graphs, made: AtomicU64::new(0) })
+        })
     }
 
     /// A new tensor for a buffer that each run has of its own, which belongs to `engine`: another one refuses instructions over it. `None` for feeds and parameters,

@@ -220,12 +220,8 @@ impl Executable {
             let Some(engine) = self.engine.upgrade() else { return Err(Error::shutdown()) };
             let whole = &self.inner;
             let sizes = whole.compiled.program().sizes_of(feeds)?;
-            let load = || {
-                let loaded = LoadedProgram::new(&engine, whole.compiled.at(&sizes)?)?;
-                Ok(LoadedProgram { next_run: whole.next_run.clone(), ..loaded })
-            };
-            let kept = whole.sized.get_or_init(|| Box::new(engine.programs.of_parts()));
-            let inner = kept.get_or_load(Query::Sizes { sizes: &sizes }, load)?;
+            let all = whole.for_sizes(|| engine.programs.of_parts());
+            let inner = all.kept.get_or_load(Query::Sizes { sizes: &sizes }, || whole.at(&engine, &sizes, all))?;
             Ok(Executable { inner, ..self.clone() })
         };
         sized().map_err(|error| error.called_from(site))

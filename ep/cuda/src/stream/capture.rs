@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use streamvm_ep::{Error, GraphBlocks, GraphKey, GraphStart, Operand};
+use streamvm_ep::{Error, GraphBlocks, GraphKey, GraphOwner, GraphStart, Operand};
 
 use crate::driver::error_codes::{OUT_OF_MEMORY, ends_device};
 use crate::driver::{Driver, DriverFailure, GraphHandle};
@@ -18,8 +18,8 @@ use crate::stream::graphs::{Buffer, CapturedProducts, Found, Graph, GraphHandles
 /// A capture that goes on.
 #[derive(Debug)]
 pub(super) struct Capture {
-    /// The sequence that announced the commands, and the first of them.
-    pub(super) sequence: Arc<()>,
+    /// What the commands belong to, and the first of them.
+    pub(super) owner: GraphOwner,
     pub(super) first: usize,
     /// The memory that captured commands may access.
     pub(super) buffers: RunBuffers,
@@ -87,9 +87,9 @@ impl CudaStream {
                 // SAFETY: the stream is alive.
                 match unsafe { self.instance.driver.begin_capture(self.handle) } {
                     Ok(()) => {
-                        let GraphKey { sequence, first } = key;
+                        let GraphKey { owner, first } = key;
                         self.capture = Some(Capture {
-                            sequence: Arc::clone(sequence),
+                            owner: owner.clone(),
                             first,
                             buffers,
                             products: CapturedProducts::default(),
@@ -125,8 +125,8 @@ impl CudaStream {
         let whole = whole && (!has_blocks || self.capture_record_out().is_ok());
         let Some(capture) = self.capture.take() else { return Ok(false) };
         let lacks_commands = capture.lacks_commands();
-        let Capture { sequence, first, products, blocks, failed, unloaded, without_scratch, .. } = capture;
-        let key = GraphKey { sequence: &sequence, first };
+        let Capture { owner, first, products, blocks, failed, unloaded, without_scratch, .. } = capture;
+        let key = GraphKey { owner: &owner, first };
         let ended = self.end_capture()?;
         if has_blocks {
             self.point_blas();

@@ -2,7 +2,7 @@
 //!
 //! A graph has the addresses of its captured commands, so it belongs to the buffers that they were captured over. A caching allocator
 //! gives the runs of a program the same blocks again and again. So the stream keeps up to [`MOST_RUNS`] graphs of the same commands, found
-//! by their buffers:
+//! by their buffers, and by the sizes of tensors where a program has bounded ones:
 //!
 //! * When a run uses buffers that are new here, the stream notes them, and the commands are queued one by one. So commands over memory that is
 //!   used only once cost nothing more, and the driver has loaded all kernels before the first capture.
@@ -104,13 +104,14 @@ pub(crate) enum Found {
     Queue,
 }
 
-/// The address of the sequence's identity, then the number of the first command in the sequence. A [`Commands`] keeps the identity's memory, so
-/// no other sequence has the address.
+/// The address of what sequences share, then the number of the first command. A [`Commands`] keeps that memory, so no other sequence has the address.
 type Key = (usize, usize);
 
 /// A known run of some commands, with their graph once they were captured.
 #[derive(Debug)]
 struct Run {
+    /// [`GraphOwner::sizes`](streamvm_ep::GraphOwner::sizes).
+    sizes: u64,
     buffers: RunBuffers,
     graph: Option<Graph>,
 }
@@ -152,7 +153,7 @@ pub(crate) struct KeptGraphs {
 }
 
 fn key(of: GraphKey<'_>) -> Key {
-    (Arc::as_ptr(of.sequence).addr(), of.first)
+    (Arc::as_ptr(&of.owner.sequence).addr(), of.first)
 }
 
 impl KeptGraphs {
@@ -165,12 +166,12 @@ impl KeptGraphs {
         if commands.refused {
             return Found::Queue;
         }
-        let known = commands.runs.iter().rposition(|run| run.buffers == *buffers);
+        let known = commands.runs.iter().rposition(|run| run.sizes == of.owner.sizes && run.buffers == *buffers);
         let Some(known) = known else {
             if commands.runs.len() == MOST_RUNS {
                 commands.spare.extend(commands.runs.remove(0).graph.map(|graph| graph.handle));
             }
-            commands.runs.push(Run { buffers: buffers.clone(), graph: None });
+            commands.runs.push(Run { sizes: of.owner.sizes, buffers: buffers.clone(), graph: None });
             return Found::Queue;
         };
         let run = commands.runs.remove(known);
@@ -247,7 +248,7 @@ impl KeptGraphs {
             });
             *limit = if commands.len() < FEW { 0 } else { 2 * commands.len() };
         }
-        let sequence = Arc::downgrade(of.sequence);
+        let sequence = Arc::downgrade(&of.owner.sequence);
         let (runs, spare) = (Vec::new(), Vec::new());
         commands.insert(key(of), Commands { sequence, refused: false, wait: 0, next_wait: 1, runs, spare });
     }
@@ -255,6 +256,8 @@ impl KeptGraphs {
 
 #[cfg(test)]
 mod tests {
+    use streamvm_ep::GraphOwner;
+
     use super::*;
 
     /// Thousands of stretches of one program: the stream does not look through all of them at each new one. Those of programs that are gone do not stay.
@@ -262,16 +265,16 @@ mod tests {
     fn commands_that_are_gone_are_looked_for_now_and_then() {
         let mut graphs = KeptGraphs::default();
         let no_buffers = RunBuffers::new();
-        let announce = |graphs: &mut KeptGraphs, sequence: &Arc<()>, firsts: Range<usize>| {
+        let announce = |graphs: &mut KeptGraphs, owner: &GraphOwner, firsts: Range<usize>| {
             let mut searches = 0;
             for first in firsts {
                 let limit = graphs.limit;
-                assert_eq!(graphs.find(GraphKey { sequence, first }, &no_buffers), Found::Queue);
+                assert_eq!(graphs.find(GraphKey { owner, first }, &no_buffers), Found::Queue);
                 searches += usize::from(graphs.limit != limit);
             }
             searches
         };
-        let (large, other) = (Arc::new(()), Arc::new(()));
+        let (large, other) = (GraphOwner::default(), GraphOwner::default());
         let searches = announce(&mut graphs, &large, 0..10_000);
         assert!((1..12).contains(&searches), "{searches} searches");
         drop(large);
@@ -279,7 +282,7 @@ mod tests {
         assert_eq!(graphs.commands.len(), 10_000);
         // Of few commands, those that are gone go at the next new one.
         let mut graphs = KeptGraphs::default();
-        let few = Arc::new(());
+        let few = GraphOwner::default();
         announce(&mut graphs, &few, 0..FEW - 1);
         drop(few);
         announce(&mut graphs, &other, 0..1);

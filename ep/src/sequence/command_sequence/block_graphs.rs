@@ -10,7 +10,7 @@ use crate::sequence::block_graph::BlockGraph;
 use crate::sequence::blocks::{Bodies, Part, Test};
 use crate::sequence::buffers::located;
 use crate::sequence::commands::{Commands, Graphs};
-use crate::sequence::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopEnd, LoopsRun};
+use crate::sequence::graph::{BlockStart, GraphBlocks, GraphStart, LoopEnd, LoopsRun};
 
 impl CommandSequence {
     /// Launches the parts that begin at `position` as a whole, capturing them if the stream wants that; the position is then after them. `false` if
@@ -28,7 +28,7 @@ impl CommandSequence {
         };
         let Some(stream) = stream.graphs() else { return Ok(false) };
         let failed = |error| SequenceError::Step { step: *step, error };
-        let key = GraphKey { sequence: &self.identity, first: *step };
+        let key = self.graph_key(*step);
         let blocks = GraphBlocks { depth: *depth, rounds: has_loops.then(|| position.rounds.made()) };
         let is_launched = match stream.begin_block_graph(key, buffers, blocks).map_err(failed)? {
             GraphStart::Launched => true,

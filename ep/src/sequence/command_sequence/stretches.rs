@@ -14,7 +14,7 @@ use crate::sequence::blocks::{Part, Parts};
 use crate::sequence::branches::Turn;
 use crate::sequence::buffers::located;
 use crate::sequence::commands::{Commands, Graphs};
-use crate::sequence::graph::{GraphKey, GraphStart};
+use crate::sequence::graph::GraphStart;
 use crate::sequence::step::{MOST_OPERANDS, SequenceWork, params_of_run};
 
 /// Neighbouring steps that are all announced together, or all queued one by one.
@@ -88,7 +88,7 @@ impl CommandSequence {
     ) -> Result<(), SequenceError> {
         let failed = |error| SequenceError::Step { step: steps.start, error };
         if *together && let Some(graphs) = stream.graphs() {
-            let key = GraphKey { sequence: &self.identity, first: steps.start };
+            let key = self.graph_key(steps.start);
             match graphs.begin_graph(key, buffers).map_err(failed)? {
                 GraphStart::Launched => return Ok(()),
                 GraphStart::Capturing => {
