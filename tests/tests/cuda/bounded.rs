@@ -64,15 +64,23 @@ fn graphs_follow_the_sizes_of_a_run() -> Result<(), Error> {
 fn graphs_of_one_memory_in_two_shapes_are_told_apart() -> Result<(), Error> {
     let driver = Standin::load("devices=2;pageable=1");
     let vm = Vm::builder().build()?;
-    let sums = sums(&vm)?;
-    let x = vm.full(CUDA[0], DType::F32, &[12], 1.0)?;
+    // Its feed and its fetch have 12 elements, whatever the shape.
+    let program = vm.record_bounded("turned", |r| {
+        let x = r.bounded_feed("x", CUDA[0], DType::F32, &[Dim::up_to("n", 12), Dim::up_to("m", 12)])?;
+        r.fetch("y", &(&x.t()? + &x.t()?)?.neg()?)
+    })?;
+    let turned = vm.compile(program, &[], &single_steps())?;
+    let elements: Vec<f32> = (0..12).map(|it| it as f32).collect();
+    let x = vm.from_slice(&elements, &[12])?.to(CUDA[0])?;
     for _ in 0..6 {
         for n in [2, 3, 4, 6] {
-            assert_eq!(run(&sums, &x.reshape(&[n, 12 / n])?)?, vec![-(12.0 / n as f32); n]);
+            let m = 12 / n;
+            let expected: Vec<f32> = (0..12).map(|at| -2.0 * elements[at % n * m + at / n]).collect();
+            assert_eq!(run(&turned, &x.reshape(&[n, m])?)?, expected);
         }
     }
     assert!(driver.calls("cuGraphLaunch") > 8);
-    drop((x, sums));
+    drop((x, turned));
     end(vm);
     assert_eq!(driver.findings(), "");
     Ok(())
