@@ -44,7 +44,8 @@ mod show;
 mod text;
 
 pub use compile::{compile, compile_reporting};
-pub use ir::dims::{BoundedDim, Dim, Formula, MOST_DIMS, Sizes, VaryingId, VaryingLayout};
+pub use ir::dims::{BoundedDim, Dim, MOST_DIMS, Sizes, VaryingId};
+pub use ir::formula::{Formula, VaryingLayout};
 pub use ir::function::{FunctionCode, StepFunction};
 #[doc(hidden)]
 pub use ir::given::in_order;

@@ -6,6 +6,7 @@
 
 pub(crate) mod check;
 pub(crate) mod dims;
+pub(crate) mod formula;
 pub(crate) mod function;
 pub(crate) mod given;
 pub(crate) mod program;

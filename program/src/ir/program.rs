@@ -17,7 +17,8 @@ use streamvm_ep::{
 };
 use streamvm_instructions::{Critical, Error, Place, ProgramError};
 
-use crate::ir::dims::{BoundedDim, VaryingId, VaryingLayout};
+use crate::ir::dims::{BoundedDim, VaryingId};
+use crate::ir::formula::VaryingLayout;
 use crate::ir::function::StepFunction;
 use crate::ir::section::StepSection;
 

@@ -10,7 +10,8 @@ use smallvec::{SmallVec, smallvec};
 use streamvm_ep::{Extra, Layout, Params, Site};
 use streamvm_instructions::{Error, ProgramError};
 
-use crate::ir::dims::{BoundedDim, Formula, MOST_DIMS, Quotient, Sizes, VaryingId, VaryingLayout};
+use crate::ir::dims::{BoundedDim, MOST_DIMS, Sizes, VaryingId};
+use crate::ir::formula::{Formula, Quotient, VaryingLayout};
 use crate::ir::program::{Operand, Port, Program, Step, Value, Work};
 use crate::record::recorder::{Recorder, record_once};
 

@@ -411,15 +411,14 @@ impl Recording {
                     dims.push(dim.clone());
                     dims.len() - 1
                 });
-                let unfit = |c: char| !c.is_alphanumeric() && c != '_';
-                if dim.name.is_empty() || dim.name.starts_with(|c: char| c.is_numeric()) || dim.name.contains(unfit) {
+                if !dim.has_fitting_name() {
                     return Err(refused(format!("{:?} is no name of a size; use letters, digits and _", dim.name)));
                 }
                 if dims[place] != *dim {
                     let ([least, most], [l, m]) = ([dim.least, dim.most], [dims[place].least, dims[place].most]);
                     return Err(refused(format!("{} is {least} to {most} here, and {l} to {m} in an earlier feed", dim.name)));
                 }
-                if dim.least == 0 || dim.most <= dim.least {
+                if !dim.is_sound() {
                     let BoundedDim { name, least, most } = dim;
                     return Err(refused(format!("{name} is {least} to {most}; give bounds of two sizes or more, from 1 on")));
                 }

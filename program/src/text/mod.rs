@@ -17,9 +17,13 @@
 //! A function prints as in lists, `fn "name"`, and parses without code. A line `order %0 to %2 before %4 to %4` says which steps come before
 //! others, beside what tensors tell.
 //!
+//! A program with bounded sizes prints as the list for some sizes, with lines such as `size rows 5 of 1 to 64` that tell these, and lines such as
+//! `vary t1 [2*rows,4]` for the layouts that follow from them.
+//!
 //! The lane of a line is that of its step; lines that begin and end blocks have none. The rest of the stream is not part of a program: the compiler chooses it.
 
 mod parse;
 mod print;
+mod sizes;
 #[cfg(test)]
 mod tests;

@@ -7,9 +7,12 @@ use hashbrown::HashSet;
 use streamvm_ep::Site;
 use streamvm_instructions::{EngineRef, Error, InstructionList, Kind, ProgramError, Tensor};
 
-use crate::ir::program::{Program, StepOrder, ValueRole, Work};
+use crate::ir::dims::{BoundedDim, MOST_DIMS, Sizes};
+use crate::ir::formula::VaryingLayout;
+use crate::ir::program::{Program, StepOrder, ValueId, ValueRole, Work};
 use crate::record::engine::ADDRESS;
 use crate::record::recording::Recording;
+use crate::text::sizes::parse_size;
 
 /// The longest text, in bytes.
 const MOST_BYTES: usize = 64 << 20;
@@ -98,6 +101,7 @@ impl Program {
         }
         let (mut name, mut ports, mut marks, mut list) = (None, Vec::new(), Vec::new(), String::new());
         let (mut orders, mut port_names) = (Vec::new(), HashSet::new());
+        let (mut dims, mut sizes, mut varying) = (Vec::<BoundedDim>::new(), Sizes::new(), Vec::new());
         let mut instructions = 0;
         for (index, whole) in text.lines().enumerate() {
             let line = index + 1;
@@ -118,6 +122,18 @@ impl Program {
                     }
                     ports.push(PortLine { line, kind, name, tensor });
                 }
+                Some("size") => {
+                    let parsed = parse_size(&words.collect::<Vec<&str>>());
+                    let parsed = parsed.filter(|(dim, _)| dims.iter().all(|other| other.name != dim.name));
+                    let (dim, size) = parsed.filter(|_| dims.len() < MOST_DIMS).ok_or_else(|| {
+                        let expected =
+                            format!("one of at most {MOST_DIMS} sizes of other names, such as size rows 5 of 1 to 64");
+                        wrong(line, &expected, whole)
+                    })?;
+                    dims.push(dim);
+                    sizes.push(size);
+                }
+                Some("vary") => varying.push((line, whole)),
                 Some("order") => {
                     let order = OrderLine::parse(line, whole);
                     let expected = "an order of earlier and later steps, such as order %0 to %2 before %4 to %5";
@@ -209,8 +225,24 @@ impl Program {
         for port in ports.iter().filter(|port| port.kind == "fetch") {
             recording.add_fetch(port.name.to_owned(), &known(port)?, Site::caller())?;
         }
-        recording.program.check()?;
-        Ok(recording.program)
+        let mut views = Vec::with_capacity(varying.len());
+        for &(line, text) in &varying {
+            let expected = "a tensor of this text, and a layout of formulas of the text's sizes, such as vary t1 [2*rows,4]";
+            let parsed = || {
+                let (name, layout) = text.trim_start().strip_prefix("vary")?.trim_start().split_once(' ')?;
+                let (tensor, layout) = (tensor(name)?, VaryingLayout::parse(layout, &dims)?);
+                let value = ValueId(tensor.resource().id_in(recording.engine).ok()??.index());
+                Some(((value, *tensor.layout()), layout))
+            };
+            views.push(parsed().ok_or_else(|| wrong(line, expected, text))?);
+        }
+        let mut program = recording.program;
+        program.set_varying(dims, &sizes, &views).map_err(|number| {
+            let (line, text) = varying[number];
+            wrong(line, "formulas of the layout that the tensor has for the sizes of this text, and of one for the bounds", text)
+        })?;
+        program.check()?;
+        Ok(program)
     }
 }
 

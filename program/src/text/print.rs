@@ -6,7 +6,9 @@ use std::ops::Range;
 use streamvm_ep::{Access, Layout};
 use streamvm_instructions::{Error, InstructionList, InstructionsBuilder, Lane, Tensor};
 
+use crate::ir::dims::VaryingId;
 use crate::ir::program::{Operand, Port, Program, Step, StepOrder, ValueId, Work};
+use crate::text::sizes::{View, line_of_size};
 
 impl fmt::Display for Program {
     /// A program that is not well formed prints as the reason.
@@ -14,6 +16,26 @@ impl fmt::Display for Program {
         if let Err(error) = self.check() {
             return write!(f, "{error}");
         }
+        if !self.dims.is_empty() {
+            return match self.at_telling_sizes() {
+                Some((program, sizes, varying)) => {
+                    let sizes: Vec<String> =
+                        self.dims.iter().zip(sizes).map(|(dim, size)| line_of_size(dim, size)).collect();
+                    let formulas = varying.into_iter().map(|(view, VaryingId(index))| {
+                        (view, self.varying[index as usize].named(&self.dims))
+                    });
+                    program.write(f, &sizes, &formulas.collect::<Vec<_>>())
+                }
+                None => write!(f, "program {:?} has no text: its layouts look the same for the sizes that were tried", self.name),
+            };
+        }
+        self.write(f, &[], &[])
+    }
+}
+
+impl Program {
+    /// Writes the program, with lines for its bounded sizes, and for the views that vary, with their formulas.
+    fn write(&self, f: &mut fmt::Formatter<'_>, sizes: &[String], formulas: &[(View, String)]) -> fmt::Result {
         let values = self.tensors();
         let view = |value: ValueId, layout: &Layout| view(&values, value, layout).map_err(|_| fmt::Error);
         let list = match self.list(&values) {
@@ -25,21 +47,24 @@ impl fmt::Display for Program {
         let named: Result<Vec<Tensor>, _> = ports()
             .map(|port: &Port| view(port.value, &port.layout))
             .chain(conditions().map(|condition| view(condition.value, &condition.layout)))
+            .chain(formulas.iter().map(|((value, layout), _)| view(*value, layout)))
             .collect();
         let (text, names) = list.with_names(&named?);
         writeln!(f, "program {}", self.name)?;
+        sizes.iter().try_for_each(|line| writeln!(f, "{line}"))?;
         self.write_steps(f, &text, &names[ports().count()..])?;
         self.write_orders(f)?;
         let kinds = [("feed", self.feeds.len()), ("param", self.parameters.len()), ("fetch", self.fetches.len())];
         let kinds = kinds.into_iter().flat_map(|(kind, count)| std::iter::repeat_n(kind, count));
+        for ((_, formula), name) in formulas.iter().zip(&names[ports().count() + conditions().count()..]) {
+            writeln!(f, "vary {name} {formula}")?;
+        }
         for ((kind, port), name) in kinds.zip(ports()).zip(names) {
             writeln!(f, "{kind} {} {name}", port.name)?;
         }
         Ok(())
     }
-}
 
-impl Program {
     /// A tensor for each value.
     fn tensors(&self) -> Vec<Tensor> {
         self.values.iter().map(|value| Tensor::unbound(value.place, value.memory, value.dtype, value.shape)).collect()

@@ -1,7 +1,7 @@
-use streamvm_ep::{DType, DeviceId};
-use streamvm_instructions::{Error, Lane, ProgramError};
+use streamvm_ep::{DType, DeviceId, MemoryKind, Shape};
+use streamvm_instructions::{Error, Lane, ProgramError, Tensor};
 
-use crate::{Program, record};
+use crate::{Dim, Program, record};
 
 const TEXT: &str = "\
 program layer
@@ -173,4 +173,68 @@ fn a_text_has_the_lanes_of_its_steps() {
         "%2 copy     compute@cpu:0:2       t2 -> t1 f32[2]\n%3 copy     compute@cpu:0:1",
     );
     assert!(Program::parse(&two).is_err(), "{two}");
+}
+
+const SIZED: &str = "\
+program sized
+size rows 2 of 1 to 8
+size cols 4 of 1 to 8
+t0 = tensor cpu:0 f32[2,4]
+t1 = tensor cpu:0 f32[8]
+t2 = view t1 f32[4] strides 1 offset 0
+%0 call     compute@cpu:0:0       add t0 t2 -> t3                           f32[2,4]
+t4 = view t3 f32[1,4] strides 4,1 offset 4
+t5 = view t3 f32[2,2] strides 4,1 offset 0
+vary t0 [rows,cols]
+vary t3 [rows,cols]
+vary t2 [cols]
+vary t4 [rows-1,cols] strides cols,1 offset cols
+vary t5 [rows,(cols/2)] strides cols,1 offset 0
+feed x t0
+param table t1
+fetch later t4
+fetch half t5
+";
+
+/// A view that is all of a parameter for the bound, and a part for other sizes, is told apart from the parameter.
+#[test]
+fn bounded_sizes_print_and_parse_back() {
+    let cpu = DeviceId::cpu(0);
+    let program = crate::record_bounded("sized", |r| {
+        let x = r.bounded_feed("x", cpu, DType::F32, &[Dim::up_to("rows", 8), Dim::up_to("cols", 8)])?;
+        let table = r.parameter("table", &Tensor::unbound(cpu.into(), MemoryKind::Device, DType::F32, Shape::new(&[8])?))?;
+        let (rows, cols) = (x.shape().dims()[0], x.shape().dims()[1]);
+        let y = (&x + &table.slice(0, 0..cols)?)?;
+        r.fetch("later", &y.slice(0, 1..rows)?)?;
+        r.fetch("half", &y.slice(1, 0..cols / 2)?)
+    });
+    let program = program.expect("it can be recorded");
+    assert_eq!(program.to_string(), SIZED);
+    let parsed = Program::parse(SIZED).expect("it parses");
+    assert_eq!(parsed.to_string(), SIZED);
+    assert_eq!(parsed.dims, program.dims);
+    for sizes in [[8, 8], [3, 1], [2, 7]] {
+        let [one, other] = [&parsed, &program].map(|program| program.at(&sizes).expect("the sizes fit").to_string());
+        assert_eq!(one, other);
+    }
+    for (from, to, line, part) in [
+        ("size rows 2 of 1 to 8", "size rows 9 of 1 to 8", 2, "such as size rows 5"),
+        ("size cols 4 of", "size rows 4 of", 3, "other names"),
+        ("size rows 2 of 1 to 8", "size rows 2 of 0 to 8", 2, "such as size rows 5"),
+        ("vary t0 [rows,cols]", "vary t0 [rows,columns]", 10, "formulas of the text's sizes"),
+        ("vary t0 [rows,cols]", "vary t0 [cols,rows]", 10, "for the sizes of this text"),
+        ("vary t0 [rows,cols]", "vary t9 [rows,cols]", 10, "a tensor of this text"),
+        ("[rows,(cols/2)]", "[rows,(cols/0)]", 14, "formulas of the text's sizes"),
+        ("[rows-1,cols]", "[rows-1,cols", 13, "formulas of the text's sizes"),
+        ("[rows-1,cols] strides cols,1", "[rows-1,cols] strides cols", 13, "formulas of the text's sizes"),
+    ] {
+        let refused = Program::parse(&SIZED.replacen(from, to, 1));
+        let Err(Error::Program { error, .. }) = refused else { panic!("{from}: {refused:?}") };
+        let ProgramError::Text { line: found, expected, .. } = &*error else { panic!("{error}") };
+        assert!(*found == line && expected.contains(part), "{error}");
+    }
+    // The feed has no axis that is just the number of rows.
+    let hidden = SIZED.replacen("vary t0 [rows,cols]", "vary t0 [2,cols]", 1);
+    let Err(Error::Program { error, .. }) = Program::parse(&hidden) else { panic!("{hidden}") };
+    assert!(error.to_string().contains("no feed has an axis of the size rows"), "{error}");
 }

@@ -1,6 +1,6 @@
 //! Drawn programs with a bounded size: compiled once, they compute for each size what the same calls over tensors of that size compute eagerly.
 
-use streamvm::program::{CompileOptions, Dim};
+use streamvm::program::{CompileOptions, Dim, Program};
 use streamvm::{DType, DeviceId, Error, Lane, ProgramError, Tensor, Vm};
 
 use crate::Random;
@@ -57,6 +57,14 @@ pub(super) fn try_compare_bounded(
         Err(Error::Program { error, .. }) if matches!(*error, ProgramError::NotRecordable { .. }) => return Ok(Default::default()),
         Err(error) => panic!("seed {seed}: {error}"),
     };
+    let text = program.to_string();
+    let parsed = Program::parse(&text).expect("it parses back");
+    let at = |program: &Program, rows: usize| program.at(&[rows]).expect("the size fits").to_string();
+    let same = parsed.to_string() == text && SIZES.iter().all(|rows| at(&parsed, *rows) == at(&program, *rows));
+    if !same {
+        let text = format!("seed {seed}: the text parses to something else:\n{text}\n{parsed}");
+        return Err(Verdict { failing: Failing::Differs, text });
+    }
     drawn.sections.iter().for_each(|resources| resources.bind(&mut program));
     let views = Views::of(&program);
     let executable = vm.compile(program, &[], options).expect("it compiles");
