@@ -15,6 +15,9 @@ use streamvm_minilm::tokens::Batch;
 
 use crate::ours::{Failure, time};
 
+/// The most texts of a batch.
+const MOST_TEXTS: usize = 32;
+
 /// Tokens of a text.
 const TOKENS: usize = 128;
 
@@ -38,12 +41,12 @@ impl Model {
         if !folder.join("model.safetensors").is_file() {
             return Ok(None);
         }
-        Ok(Some(Model::of(Vm::builder(), folder, threads)?))
+        Ok(Some(Model::of(Vm::builder(), Placement::Compiled { texts: MOST_TEXTS, tokens: TOKENS }, folder, threads)?))
     }
 
-    fn of(builder: VmBuilder, folder: &Path, threads: usize) -> Result<Model, Failure> {
+    fn of(builder: VmBuilder, placement: Placement, folder: &Path, threads: usize) -> Result<Model, Failure> {
         let vm = builder.cpu_threads(threads).kernel_threads(threads).build()?;
-        let bert = Bert::read(&vm, DeviceId::cpu(0), Placement::Resident, folder)?;
+        let bert = Bert::read(&vm, DeviceId::cpu(0), placement, folder)?;
         vm.wait_all()?;
         Ok(Model { vm, bert })
     }
@@ -79,7 +82,8 @@ const BATCHES: u32 = 20;
 /// Where the time of a batch goes, as a table: the time of each op, and the time in which no kernel runs, which is that of the engine. An engine with
 /// a profile runs the batches one after the other.
 pub(crate) fn by_op(folder: &Path, threads: usize, batch: usize) -> Result<String, Failure> {
-    let model = Model::of(Vm::builder().profile(true), folder, threads)?;
+    // A profile tells of the calls one by one if they are not compiled.
+    let model = Model::of(Vm::builder().profile(true), Placement::Resident, folder, threads)?;
     let batch = tokens(batch);
     // The profile counts from the begin of the engine, and the first batches allocate memory.
     let times = || model.vm.profile().map_or_else(Vec::new, |profile| profile.ops);

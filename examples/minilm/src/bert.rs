@@ -1,14 +1,16 @@
 //! The encoder: its weights, and the calls that compute a batch.
 
+use std::cell::{Cell, RefCell};
 use std::fs;
 use std::path::Path;
 
 use safetensors::{Dtype, SafeTensors};
-use streamvm::{DeviceId, Tensor, Vm};
+use streamvm::program::{CompileOptions, Dim};
+use streamvm::{DType, DeviceId, Executable, Tensor, Vm};
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::layer::{Batched, LayerNorm, Read};
+use crate::layer::{Batched, LayerNorm, Over, Read};
 use crate::layers::{Layers, Placement};
 use crate::tokens::Batch;
 
@@ -16,13 +18,32 @@ use crate::tokens::Batch;
 pub struct Bert {
     config: Config,
     device: DeviceId,
+    words_device: DeviceId,
+    encoder: Encoder,
+    /// The calls of the encoder, compiled for all batches up to a size, if it is.
+    compiled: Option<Executable>,
+}
+
+/// The weights of the encoder, or what stands for them in a recording.
+struct Encoder {
     /// The vectors of tokens, on the device, or on [`HOST`] if weights are streamed.
     words: Tensor,
-    words_device: DeviceId,
     positions: Tensor,
     segment: Tensor,
+    /// The least square of a length that vectors are divided by.
+    least: Tensor,
     norm: LayerNorm,
     layers: Layers,
+}
+
+/// A batch as tensors.
+struct Inputs {
+    /// `i64 [texts, tokens]`, where the vectors of tokens are.
+    ids: Tensor,
+    /// `f32 [texts, tokens]`: 1 within a text, 0 after its end.
+    mask: Tensor,
+    /// `f32 [texts, 1, 1, tokens]`: added to scores: 0 within a text, minus infinity after its end, which the exponential of softmax makes 0.
+    bias: Tensor,
 }
 
 /// The device whose memory is that of the host.
@@ -76,14 +97,49 @@ impl Bert {
         let longest = config.max_position_embeddings;
         let positions = tensor(device, "embeddings.position_embeddings.weight", &[longest, hidden])?;
         let segments = tensor(device, "embeddings.token_type_embeddings.weight", &[config.type_vocab_size, hidden])?;
-        let segment = segments.slice(0, 0..1)?;
+        let segment = (segments.slice(0, 0..1)? + 0.0)?;
         let norm = LayerNorm {
             weight: tensor(device, "embeddings.LayerNorm.weight", &[hidden])?,
             bias: tensor(device, "embeddings.LayerNorm.bias", &[hidden])?,
             epsilon: config.layer_norm_eps,
         };
         let layers = Layers::new(vm, device, &config, placement, weights)?;
-        Ok(Bert { config, device, words, words_device, positions, segment, norm, layers })
+        // A vector of zeros stays one.
+        let least = vm.full(device, DType::F32, &[1], 1e-24)?;
+        let encoder = Encoder { words, positions, segment, least, norm, layers };
+        let mut bert = Bert { config, device, words_device, encoder, compiled: None };
+        if let Placement::Compiled { texts, tokens } = placement {
+            bert.compiled = Some(bert.compile(vm, texts, tokens)?);
+        }
+        Ok(bert)
+    }
+
+    /// The calls of the encoder over batches of up to so many texts and tokens, compiled once.
+    fn compile(&self, vm: &Vm, texts: usize, tokens: usize) -> Result<Executable, streamvm::Error> {
+        let (weights, count) = (RefCell::new(Vec::new()), Cell::new(0));
+        let program = vm.record_bounded("encoder", |r| {
+            let [texts, tokens] = [("texts", texts), ("tokens", tokens)]
+                .map(|(name, most)| if most > 1 { Dim::up_to(name, most) } else { most.into() });
+            let feed = |name, dtype, axes: &[Dim]| r.bounded_feed(name, self.device, dtype, axes);
+            let inputs = Inputs {
+                ids: feed("ids", DType::I64, &[texts.clone(), tokens.clone()])?,
+                mask: feed("mask", DType::F32, &[texts.clone(), tokens.clone()])?,
+                bias: feed("bias", DType::F32, &[texts, 1.into(), 1.into(), tokens])?,
+            };
+            // The closure is called several times, with the same weights.
+            weights.borrow_mut().clear();
+            count.set(0);
+            let encoder = self.encoder.over(&mut |tensor| {
+                let name = format!("w{}", count.replace(count.get() + 1));
+                let stands_in = r.parameter(name.as_str(), tensor)?;
+                weights.borrow_mut().push((name, tensor.clone()));
+                Ok(stands_in)
+            });
+            r.fetch("embeddings", &encoder?.of(&inputs)?)
+        })?;
+        let weights = weights.into_inner();
+        let weights: Vec<(&str, &Tensor)> = weights.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+        vm.compile(program, &weights, &CompileOptions::default())
     }
 
     /// Elements of an embedding.
@@ -100,21 +156,43 @@ impl Bert {
     ///
     /// [`streamvm::Error`] for a call that is refused. A token that the vocabulary does not have fails the result.
     pub fn embed(&self, vm: &Vm, batch: &Batch) -> Result<Tensor, streamvm::Error> {
-        let (texts, tokens, hidden) = (batch.texts, batch.tokens, self.config.hidden_size);
-        let ids = vm.from_slice(&batch.ids, &[texts, tokens])?.to(self.words_device)?;
-        let mask = vm.from_slice(&batch.mask, &[texts, tokens])?.to(self.device)?;
-        // Added to scores: 0 within a text, minus infinity after its end, which the exponential of softmax makes 0.
-        let bias: Vec<f32> =
-            batch.mask.iter().map(|&inside| if inside > 0.0 { 0.0 } else { f32::NEG_INFINITY }).collect();
-        let bias = vm.from_slice(&bias, &[texts, 1, 1, tokens])?.to(self.device)?;
+        let (texts, tokens) = (batch.texts, batch.tokens);
+        let bias = batch.mask.iter().map(|&inside| if inside > 0.0 { 0.0 } else { f32::NEG_INFINITY });
+        let inputs = Inputs {
+            ids: vm.from_slice(&batch.ids, &[texts, tokens])?.to(self.words_device)?,
+            mask: vm.from_slice(&batch.mask, &[texts, tokens])?.to(self.device)?,
+            bias: vm.from_slice(&bias.collect::<Vec<f32>>(), &[texts, 1, 1, tokens])?.to(self.device)?,
+        };
+        let Some(compiled) = &self.compiled else { return self.encoder.of(&inputs) };
+        let run = compiled.run(&[("ids", &inputs.ids), ("mask", &inputs.mask), ("bias", &inputs.bias)])?;
+        Ok(run["embeddings"].clone())
+    }
+}
+
+impl Encoder {
+    /// The same encoder over the tensors that `of` gives for its weights, which are all on the device.
+    fn over(&self, of: &mut Over<'_>) -> Result<Encoder, streamvm::Error> {
+        Ok(Encoder {
+            words: of(&self.words)?,
+            positions: of(&self.positions)?,
+            segment: of(&self.segment)?,
+            least: of(&self.least)?,
+            norm: self.norm.over(of)?,
+            layers: self.layers.over(of).expect("weights that take turns are not compiled")?,
+        })
+    }
+
+    /// The embeddings of a batch.
+    fn of(&self, Inputs { ids, mask, bias }: &Inputs) -> Result<Tensor, streamvm::Error> {
+        let (&[texts, tokens], hidden) = (ids.shape().first_dims(), self.words.shape().dims()[1]);
         let places = (self.positions.slice(0, 0..tokens)? + &self.segment)?;
-        let mut words = self.words.index_select(&ids)?;
-        if self.words_device != self.device {
-            words = words.to(self.device)?;
+        let mut words = self.words.index_select(ids)?;
+        if words.place() != mask.place() {
+            words = words.to(mask.place())?;
         }
         let x = self.norm.of(&(words + &places)?)?;
         let mut x = x.reshape(&[texts * tokens, hidden])?;
-        let batched = Batched { texts, tokens, bias: &bias };
+        let batched = Batched { texts, tokens, bias };
         self.layers.each(|layer| {
             x = layer.of(&x, &batched)?;
             Ok(())
@@ -122,9 +200,7 @@ impl Bert {
         // The mean over the tokens of each text, as a product with the mask.
         let sums = mask.reshape(&[texts, 1, tokens])?.matmul(&x.reshape(&[texts, tokens, hidden])?)?;
         let mean = (sums.reshape(&[texts, hidden])? / &mask.sum(&[1])?.unsqueeze(1)?)?;
-        // A vector of zeros stays one.
         let squares = (&mean * &mean)?.sum(&[1])?.unsqueeze(1)?;
-        let least = vm.full(self.device, streamvm::DType::F32, &[1], 1e-24)?;
-        &mean * &squares.maximum(&least)?.rsqrt()?
+        &mean * &squares.maximum(&self.least)?.rsqrt()?
     }
 }

@@ -1,9 +1,10 @@
-//! Embeddings of many texts, in batches.
+//! Embeddings of many texts, in batches, and of those that have arrived together.
 
 use streamvm::{Tensor, Vm};
 
 use crate::bert::Bert;
 use crate::error::Error;
+use crate::groups::groups;
 use crate::tokens::{Batch, Tokens};
 
 /// The embeddings of `texts`, one after the other, [`Bert::size`] elements each. `batch` texts, at least one, are computed together; texts of
@@ -47,5 +48,28 @@ pub fn embed(
         }
     }
     submitted.map_or(Ok(()), read)?;
+    Ok(embeddings)
+}
+
+/// The embeddings of the texts with these tokens, one after the other: texts of about the same length are one batch, and all batches are submitted before the first is
+/// read. Blocks until the last has passed.
+///
+/// # Errors
+///
+/// [`Error::Engine`].
+pub fn embed_together(vm: &Vm, bert: &Bert, texts: &[&[u32]]) -> Result<Vec<f32>, Error> {
+    let lengths: Vec<usize> = texts.iter().map(|text| text.len()).collect();
+    let groups = groups(&lengths);
+    let submit = |group: &Vec<usize>| {
+        let texts: Vec<&[u32]> = group.iter().map(|&text| texts[text]).collect();
+        bert.embed(vm, &Batch::of(&texts))
+    };
+    let results = groups.iter().map(submit).collect::<Result<Vec<Tensor>, _>>()?;
+    let mut embeddings = vec![0.0; texts.len() * bert.size()];
+    for (group, result) in groups.iter().zip(results) {
+        for (&text, row) in group.iter().zip(result.to_vec::<f32>()?.chunks(bert.size())) {
+            embeddings[text * bert.size()..][..bert.size()].copy_from_slice(row);
+        }
+    }
     Ok(embeddings)
 }

@@ -12,6 +12,9 @@ use crate::error::Error;
 /// Gives the elements of a weight, row-major, by its name in the file of the model and its shape there.
 pub type Read<'a> = dyn FnMut(&str, &[usize]) -> Result<Vec<f32>, Error> + 'a;
 
+/// Gives the tensor that takes the place of a weight.
+pub(crate) type Over<'a> = dyn FnMut(&Tensor) -> Result<Tensor, streamvm::Error> + 'a;
+
 /// A product with a weight and the addition of a bias.
 struct Linear {
     /// `[inputs, outputs]`.
@@ -20,6 +23,10 @@ struct Linear {
 }
 
 impl Linear {
+    fn over(&self, of: &mut Over<'_>) -> Result<Linear, streamvm::Error> {
+        Ok(Linear { weight: of(&self.weight)?, bias: of(&self.bias)? })
+    }
+
     fn of(&self, x: &Tensor) -> Result<Tensor, streamvm::Error> {
         x.matmul(&self.weight)? + &self.bias
     }
@@ -33,6 +40,10 @@ pub(crate) struct LayerNorm {
 }
 
 impl LayerNorm {
+    pub(crate) fn over(&self, of: &mut Over<'_>) -> Result<LayerNorm, streamvm::Error> {
+        Ok(LayerNorm { weight: of(&self.weight)?, bias: of(&self.bias)?, epsilon: self.epsilon })
+    }
+
     pub(crate) fn of(&self, x: &Tensor) -> Result<Tensor, streamvm::Error> {
         x.layer_norm(&self.weight, &self.bias, self.epsilon)
     }
@@ -134,6 +145,19 @@ impl Layer {
             intermediate: linear(&mut next)?,
             output: linear(&mut next)?,
             output_norm: norm(&mut next)?,
+        })
+    }
+
+    /// The same layer over the tensors that `of` gives for its weights.
+    pub(crate) fn over(&self, of: &mut Over<'_>) -> Result<Layer, streamvm::Error> {
+        Ok(Layer {
+            heads: self.heads,
+            projected: self.projected.over(of)?,
+            attended: self.attended.over(of)?,
+            attended_norm: self.attended_norm.over(of)?,
+            intermediate: self.intermediate.over(of)?,
+            output: self.output.over(of)?,
+            output_norm: self.output_norm.over(of)?,
         })
     }
 

@@ -11,13 +11,20 @@ use streamvm::{DType, DeviceId, Tensor, Vm};
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::layer::{Layer, Read, weights};
+use crate::layer::{Layer, Over, Read, weights};
 
 /// Where weights are while an encoder computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// All on the device.
     Resident,
+    /// All on the device, and the calls are compiled, once for all batches up to a size.
+    Compiled {
+        /// The most texts of a batch.
+        texts: usize,
+        /// The most tokens of a text.
+        tokens: usize,
+    },
     /// In host memory, and those of two layers on the device.
     Streamed,
 }
@@ -78,6 +85,15 @@ impl Layers {
             })
         };
         Ok(Layers::Resident((0..config.num_hidden_layers).map(layer).collect::<Result<_, _>>()?))
+    }
+
+    /// The same layers over the tensors that `of` gives for those of these; `None` if they take turns.
+    pub(crate) fn over(
+        &self,
+        of: &mut Over<'_>,
+    ) -> Option<Result<Layers, streamvm::Error>> {
+        let Layers::Resident(layers) = self else { return None };
+        Some(layers.iter().map(|layer| layer.over(of)).collect::<Result<_, _>>().map(Layers::Resident))
     }
 
     /// Calls `compute` for each layer, in their order. Submits and does not wait.

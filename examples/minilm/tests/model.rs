@@ -46,7 +46,7 @@ fn embeddings_are_within_1e_5_of_the_references_in_every_mode() {
     for batch in [8, 3] {
         let mut first = None;
         for (name, vm) in engines() {
-            for placement in [Placement::Resident, Placement::Streamed] {
+            for placement in [Placement::Resident, Placement::Compiled { texts: 8, tokens: 256 }, Placement::Streamed] {
                 let bert = Bert::read(&vm, DeviceId::cpu(0), placement, &folder).expect("the model");
                 let mut told = Vec::new();
                 let found = embed(&vm, &bert, &tokens, &texts, batch, |passed| told.push(passed)).expect("embeddings");

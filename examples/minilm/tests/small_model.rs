@@ -68,6 +68,29 @@ fn streamed_weights_give_the_bits_of_resident_ones() {
     }
 }
 
+/// Whatever the number of texts and of tokens, and without compiling more than once.
+#[test]
+fn a_compiled_encoder_gives_the_bits_of_calls() {
+    for (name, vm) in engines() {
+        let [called, compiled] = [Placement::Resident, Placement::Compiled { texts: TEXTS.len(), tokens: 9 }]
+            .map(|placement| encoder(&vm, DeviceId::cpu(0), &config(), placement, &mut Drawn::default()));
+        let mut batches: Vec<&[&[u32]]> = (1..=TEXTS.len()).map(|end| &TEXTS[..end]).collect();
+        batches.extend((0..TEXTS.len()).map(|text| &TEXTS[text..=text]));
+        // All are submitted before the first is read.
+        let results = batches.iter().map(|texts| {
+            let batch = Batch::of(texts);
+            [&called, &compiled].map(|bert| bert.embed(&vm, &batch).expect("submitted"))
+        });
+        for (texts, results) in batches.iter().zip(results.collect::<Vec<_>>()) {
+            let [called, compiled] = results.map(|result| bits(&result.to_vec::<f32>().expect("embeddings")));
+            assert_eq!(called, compiled, "{name}: {texts:?}");
+        }
+        let more = [&TEXTS[..], &TEXTS[..1]].concat();
+        let refused = compiled.embed(&vm, &Batch::of(&more)).expect_err("more texts than it was compiled for");
+        assert!(refused.to_string().contains("texts = 5, which may be 1 to 4"), "{refused}");
+    }
+}
+
 #[test]
 fn batches_of_several_threads_do_not_mix_in_the_buffers() {
     let vm = Vm::builder().mode(Mode::Threaded).cpu_threads(2).build().expect("an engine");

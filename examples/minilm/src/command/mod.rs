@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use streamvm::{DeviceId, DeviceKind, Vm};
 use streamvm_minilm::bert::Bert;
+use streamvm_minilm::config::longest_text;
 use streamvm_minilm::error::Error;
 use streamvm_minilm::layers::Placement;
 use streamvm_minilm::tokens::Tokens;
@@ -53,7 +54,9 @@ impl ModelArguments {
         let tokens = Tokens::read(&self.model)?;
         let vm = engine(self.device)?;
         let placement = match self.weights {
-            Weights::Device => Placement::Resident,
+            Weights::Device => {
+                Placement::Compiled { texts: self.batch.into(), tokens: longest_text(&self.model)? }
+            }
             Weights::Stream => Placement::Streamed,
         };
         let bert = Bert::read(&vm, self.device, placement, &self.model)?;

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use streamvm_minilm::embed::embed_together;
 use streamvm_minilm::error::Error;
 use streamvm_minilm::metrics::Metrics;
 use streamvm_minilm::queue::{compute, queue};
 use streamvm_minilm::requests::Service;
 use streamvm_minilm::server::{Limits, serve};
-use streamvm_minilm::tokens::Batch;
 use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -66,7 +66,7 @@ impl Serve {
         let bounds = (self.model.batch.into(), Duration::from_millis(self.wait.into()));
         let engine = thread::Builder::new().name(String::from("minilm-engine")).spawn(move || {
             let _ended = OnEnd(ended);
-            compute(&texts, bounds, &metrics, |texts| Ok(bert.embed(&vm, &Batch::of(texts))?.to_vec::<f32>()?));
+            compute(&texts, bounds, &metrics, |texts| embed_together(&vm, &bert, texts));
         });
         let engine = engine.map_err(Error::Start)?;
         // Threads that cut texts into tokens. More would take memory and the time of the engine.

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use streamvm::{DeviceId, Vm};
 use streamvm_minilm::bert::Bert;
+use streamvm_minilm::embed::embed_together;
 use streamvm_minilm::error::Error;
 use streamvm_minilm::layers::Placement;
 use streamvm_minilm::metrics::Metrics;
 use streamvm_minilm::queue::{compute, queue};
 use streamvm_minilm::requests::Service;
 use streamvm_minilm::server::{Limits, serve};
-use streamvm_minilm::tokens::{Batch, Tokens};
+use streamvm_minilm::tokens::Tokens;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::runtime;
@@ -41,8 +42,9 @@ impl Model {
     /// A function that computes the embeddings of a batch by this model.
     pub(crate) fn embed(&self) -> Embed {
         let vm = Vm::builder().build().expect("an engine");
-        let bert = Bert::read(&vm, DeviceId::cpu(0), Placement::Resident, self.folder.path()).expect("the model");
-        Box::new(move |texts| Ok(bert.embed(&vm, &Batch::of(texts))?.to_vec::<f32>()?))
+        let compiled = Placement::Compiled { texts: 32, tokens: 16 };
+        let bert = Bert::read(&vm, DeviceId::cpu(0), compiled, self.folder.path()).expect("the model");
+        Box::new(move |texts| embed_together(&vm, &bert, texts))
     }
 
     /// Fails if an answer is not the embeddings of these texts, within 1e-5 of naive ones.
