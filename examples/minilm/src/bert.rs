@@ -109,6 +109,7 @@ impl Bert {
         let encoder = Encoder { words, positions, segment, least, norm, layers };
         let mut bert = Bert { config, device, words_device, encoder, compiled: None };
         if let Placement::Compiled { texts, tokens } = placement {
+            let tokens = tokens.min(bert.config.max_position_embeddings);
             bert.compiled = Some(bert.compile(vm, texts, tokens)?);
         }
         Ok(bert)
