@@ -71,6 +71,11 @@ struct ListsPage;
 #[doc = include_str!("../../docs/operating.md")]
 struct OperatingPage;
 
+/// Runs the program of the page about sizes with bounds as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/bounded-sizes.md")]
+struct BoundedSizesPage;
+
 /// Runs the programs of the page about ops of one's own as doctests.
 #[cfg(all(doctest, feature = "cuda"))]
 #[doc = include_str!("../../docs/own-ops.md")]

@@ -88,10 +88,7 @@ impl Layers {
     }
 
     /// The same layers over the tensors that `of` gives for those of these; `None` if they take turns.
-    pub(crate) fn over(
-        &self,
-        of: &mut Over<'_>,
-    ) -> Option<Result<Layers, streamvm::Error>> {
+    pub(crate) fn over(&self, of: &mut Over<'_>) -> Option<Result<Layers, streamvm::Error>> {
         let Layers::Resident(layers) = self else { return None };
         Some(layers.iter().map(|layer| layer.over(of)).collect::<Result<_, _>>().map(Layers::Resident))
     }

@@ -33,10 +33,7 @@ pub(super) fn find(
     for (position, &number) in kept.iter().enumerate() {
         let step = &program.steps[number];
         let Some(output) = step.output().filter(|_| matches!(step.work, Work::Call(..))) else { continue };
-        if !in_arena(output.value)
-            || lifetimes[output.value.0].start != position
-            || !program.is_whole(output)
-        {
+        if !in_arena(output.value) || lifetimes[output.value.0].start != position || !program.is_whole(output) {
             continue;
         }
         let ends_here = |(place, input): &(usize, &Operand)| {

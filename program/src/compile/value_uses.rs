@@ -21,7 +21,9 @@ pub(super) struct ValueUse {
 pub(super) fn of(program: &Program) -> Lists<ValueUse> {
     let mut uses = Lists::with_capacity(program.steps.len());
     for step in &program.steps {
-        uses.push(step.operands.iter().map(|operand| ValueUse { value: operand.value, access: access(program, operand) }));
+        uses.push(
+            step.operands.iter().map(|operand| ValueUse { value: operand.value, access: access(program, operand) }),
+        );
     }
     uses
 }

@@ -155,7 +155,9 @@ impl Program {
                 let BoundedDim { name, least, .. } = &self.dims[dim];
                 match found[dim] {
                     Some((other, first)) if other != size => {
-                        return Err(refused(format!("{name} = {size}, and the one for {first:?} has {name} = {other}")));
+                        return Err(refused(format!(
+                            "{name} = {size}, and the one for {first:?} has {name} = {other}"
+                        )));
                     }
                     _ if !(*least..=most).contains(&size) => {
                         return Err(refused(format!("{name} = {size}, which may be {least} to {most}")));
@@ -176,10 +178,13 @@ impl Program {
     pub fn at(&self, sizes: &[usize]) -> Result<Program, Error> {
         let fits = |(size, dim): (&usize, &BoundedDim)| (dim.least..=dim.most).contains(size);
         if sizes.len() != self.dims.len() || !sizes.iter().zip(&self.dims).all(fits) {
-            return Err(self.malformed(format!("it is asked for the sizes {sizes:?}, and has {}", self.dims_in_words())));
+            return Err(
+                self.malformed(format!("it is asked for the sizes {sizes:?}, and has {}", self.dims_in_words()))
+            );
         }
         let layouts = self.varying.iter().map(|varying| varying.at(sizes)).collect::<Option<Vec<Layout>>>();
-        let none = || self.malformed(format!("a layout is impossible for the sizes {sizes:?} of {}", self.dims_in_words()));
+        let none =
+            || self.malformed(format!("a layout is impossible for the sizes {sizes:?} of {}", self.dims_in_words()));
         let layouts = layouts.ok_or_else(none)?;
         let of = |VaryingId(index): VaryingId| layouts[index as usize];
         let mut program = Program { dims: Vec::new(), varying: Vec::new(), ..self.clone() };
@@ -242,7 +247,9 @@ impl Program {
         let names = self.dims.iter().enumerate();
         let mut differ = names.map(|(place, dim)| self.dims[..place].iter().all(|other| other.name != dim.name));
         if !fit || self.dims.len() > MOST_DIMS || !self.dims.iter().all(BoundedDim::is_sound) || !differ.all(|it| it) {
-            return Err(self.malformed("its bounded sizes are none, or a layout is not what its formulas give for the bounds".to_owned()));
+            return Err(self.malformed(
+                "its bounded sizes are none, or a layout is not what its formulas give for the bounds".to_owned(),
+            ));
         }
         let mut given = vec![false; self.dims.len()];
         for varying in self.feeds.iter().filter_map(|feed| self.varying_of(feed.varying)) {

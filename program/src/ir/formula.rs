@@ -157,7 +157,8 @@ impl Formula {
             depth += i32::from(sign == '(') - i32::from(sign == ')');
             depth == 0 && is(sign)
         };
-        let signs: Vec<usize> = text.match_indices(|c| outside(c, |c| matches!(c, '+' | '-'))).map(|(at, _)| at).collect();
+        let signs: Vec<usize> =
+            text.match_indices(|c| outside(c, |c| matches!(c, '+' | '-'))).map(|(at, _)| at).collect();
         let begins = std::iter::once(0).chain(signs.iter().copied().filter(|at| *at > 0));
         let ends = signs.iter().copied().filter(|at| *at > 0).chain([text.len()]);
         for term in begins.zip(ends).map(|(begin, end)| &text[begin..end]) {

@@ -240,7 +240,9 @@ impl Compiled {
         let program = self.program.at(sizes)?;
         let mut compiled = self.clone();
         // The largest sizes of both are what is compared.
-        let whole = |buffer: usize| self.value_of(buffer).map(|value| (self.program.value(value), program.value(value).bytes()));
+        let whole = |buffer: usize| {
+            self.value_of(buffer).map(|value| (self.program.value(value), program.value(value).bytes()))
+        };
         for (index, buffer) in compiled.buffers.iter_mut().enumerate() {
             whole(index).into_iter().for_each(|(_, bytes)| buffer.bytes = bytes);
         }

@@ -45,10 +45,7 @@ const NODES: usize = 3;
 /// Those of `f`, with the sizes for which it was called, and of [`record`](crate::record()). [`ProgramError::NotRecordable`] names the first step that is another one for
 /// other sizes, or whose shapes do not follow from the sizes by sums, products of up to two of each, and quotients of one size by up to 16.
 #[track_caller]
-pub fn record_bounded(
-    name: impl Into<String>,
-    f: impl Fn(&Recorder) -> Result<(), Error>,
-) -> Result<Program, Error> {
+pub fn record_bounded(name: impl Into<String>, f: impl Fn(&Recorder) -> Result<(), Error>) -> Result<Program, Error> {
     let (name, site) = (name.into(), Site::caller());
     let recorded = |sizes: Sizes| record_once(name.clone(), Some(sizes), &f);
     let mut program = recorded(Sizes::new())?;
@@ -120,7 +117,8 @@ fn samples(dims: &[BoundedDim]) -> Vec<Sizes> {
     let combined = (0..NODES.pow(dims.len() as u32))
         .map(|number| of.iter().enumerate().map(|(dim, (nodes, _))| nodes[digit(number, dim)]).collect());
     let agree = [[0, 0], [1, 1], [0, 1], [1, 0]];
-    let agree = agree.iter().map(|which| of.iter().enumerate().map(|(dim, (_, sizes))| sizes[which[dim % 2]]).collect());
+    let agree =
+        agree.iter().map(|which| of.iter().enumerate().map(|(dim, (_, sizes))| sizes[which[dim % 2]]).collect());
     combined.chain(agree).take(most_samples(dims.len())).collect()
 }
 
@@ -154,11 +152,14 @@ fn check_alike(program: &Program, other: &Program, (sizes, site): (&Sizes, Site)
             }
             (Some(step), another) => {
                 let instead = another.map_or("nothing", |step| step.work.name());
-                let why = format!("for {there} the closure records {instead} in its place; let it record the same steps for all sizes");
+                let why = format!(
+                    "for {there} the closure records {instead} in its place; let it record the same steps for all sizes"
+                );
                 return Err(refused(&format!("{}, recorded for {here}", step.work.name()), step.site, why));
             }
             (None, Some(step)) => {
-                let why = format!("for {here} the closure does not record it; let it record the same steps for all sizes");
+                let why =
+                    format!("for {here} the closure does not record it; let it record the same steps for all sizes");
                 return Err(refused(&format!("{}, recorded for {there}", step.work.name()), step.site, why));
             }
             (None, None) => {}
@@ -183,14 +184,18 @@ fn check_alike(program: &Program, other: &Program, (sizes, site): (&Sizes, Site)
     if alike {
         return Ok(());
     }
-    let why = format!("for {there} it has other feeds, parameters, fetches or orders than for {here}, and not only other shapes");
+    let why = format!(
+        "for {there} it has other feeds, parameters, fetches or orders than for {here}, and not only other shapes"
+    );
     Err(refused(&format!("program {:?}", program.name), site, why))
 }
 
 /// Whether both steps differ in the layouts of their operands alone, or in what differs in each recording.
 fn are_alike(one: &Step, other: &Step) -> bool {
     let same_work = match (&one.work, &other.work) {
-        (Work::Call(op, params), Work::Call(other, others)) => op == other && drawing_alike(params) == drawing_alike(others),
+        (Work::Call(op, params), Work::Call(other, others)) => {
+            op == other && drawing_alike(params) == drawing_alike(others)
+        }
         // The code is that of the first recording.
         (Work::Function(one), Work::Function(other)) => {
             (one.name(), one.device(), one.is_on_workers()) == (other.name(), other.device(), other.is_on_workers())
@@ -314,7 +319,7 @@ fn fitted(samples: &[Sizes], values: &[usize]) -> Option<Formula> {
     for (dim, quotient) in quotients.iter().enumerate().take(dims) {
         let step = NODES.pow(dim as u32);
         let points = [0, 1, 2].map(|digit| quotient.of(samples[digit * step][dim]));
-        for first in (0..combinations).filter(|number| number / step % NODES == 0) {
+        for first in (0..combinations).filter(|number| (number / step).is_multiple_of(NODES)) {
             let places = [0, 1, 2].map(|digit| first + digit * step);
             let factors = polynomial(points, places.map(|place| numbers[place]))?;
             places.into_iter().zip(factors).for_each(|(place, factor)| numbers[place] = factor);

@@ -399,9 +399,8 @@ impl Recording {
     /// # Errors
     /// [`ProgramError::NotRecordable`] for a bounded size that cannot be one; the shape is impossible.
     pub(crate) fn bounded_shape(&mut self, name: &str, axes: &[Dim], site: Site) -> Result<Shape, Error> {
-        let refused = |why: String| {
-            Error::from(ProgramError::NotRecordable { what: format!("the feed {name:?}"), site, why })
-        };
+        let refused =
+            |why: String| Error::from(ProgramError::NotRecordable { what: format!("the feed {name:?}"), site, why });
         let dims = &mut self.program.dims;
         let mut size = |axis: &Dim| match axis {
             Dim::Fixed(size) => Ok(*size),
@@ -416,14 +415,20 @@ impl Recording {
                 }
                 if dims[place] != *dim {
                     let ([least, most], [l, m]) = ([dim.least, dim.most], [dims[place].least, dims[place].most]);
-                    return Err(refused(format!("{} is {least} to {most} here, and {l} to {m} in an earlier feed", dim.name)));
+                    return Err(refused(format!(
+                        "{} is {least} to {most} here, and {l} to {m} in an earlier feed",
+                        dim.name
+                    )));
                 }
                 if !dim.is_sound() {
                     let BoundedDim { name, least, most } = dim;
-                    return Err(refused(format!("{name} is {least} to {most}; give bounds of two sizes or more, from 1 on")));
+                    return Err(refused(format!(
+                        "{name} is {least} to {most}; give bounds of two sizes or more, from 1 on"
+                    )));
                 }
                 if dims.len() > MOST_DIMS {
-                    let why = format!("{} is one bounded size more than the {MOST_DIMS} that a program can have", dim.name);
+                    let why =
+                        format!("{} is one bounded size more than the {MOST_DIMS} that a program can have", dim.name);
                     return Err(refused(why));
                 }
                 Ok(sizes.get(place).copied().unwrap_or(dim.most))

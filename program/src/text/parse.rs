@@ -227,7 +227,8 @@ impl Program {
         }
         let mut views = Vec::with_capacity(varying.len());
         for &(line, text) in &varying {
-            let expected = "a tensor of this text, and a layout of formulas of the text's sizes, such as vary t1 [2*rows,4]";
+            let expected =
+                "a tensor of this text, and a layout of formulas of the text's sizes, such as vary t1 [2*rows,4]";
             let parsed = || {
                 let (name, layout) = text.trim_start().strip_prefix("vary")?.trim_start().split_once(' ')?;
                 let (tensor, layout) = (tensor(name)?, VaryingLayout::parse(layout, &dims)?);
@@ -239,7 +240,11 @@ impl Program {
         let mut program = recording.program;
         program.set_varying(dims, &sizes, &views).map_err(|number| {
             let (line, text) = varying[number];
-            wrong(line, "formulas of the layout that the tensor has for the sizes of this text, and of one for the bounds", text)
+            wrong(
+                line,
+                "formulas of the layout that the tensor has for the sizes of this text, and of one for the bounds",
+                text,
+            )
         })?;
         program.check()?;
         Ok(program)

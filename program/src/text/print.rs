@@ -8,7 +8,7 @@ use streamvm_instructions::{Error, InstructionList, InstructionsBuilder, Lane, T
 
 use crate::ir::dims::VaryingId;
 use crate::ir::program::{Operand, Port, Program, Step, StepOrder, ValueId, Work};
-use crate::text::sizes::{View, line_of_size};
+use crate::text::sizes::{Told, View, line_of_size};
 
 impl fmt::Display for Program {
     /// A program that is not well formed prints as the reason.
@@ -18,15 +18,19 @@ impl fmt::Display for Program {
         }
         if !self.dims.is_empty() {
             return match self.at_telling_sizes() {
-                Some((program, sizes, varying)) => {
+                Some(Told { program, sizes, varying }) => {
                     let sizes: Vec<String> =
                         self.dims.iter().zip(sizes).map(|(dim, size)| line_of_size(dim, size)).collect();
-                    let formulas = varying.into_iter().map(|(view, VaryingId(index))| {
-                        (view, self.varying[index as usize].named(&self.dims))
-                    });
+                    let formulas = varying
+                        .into_iter()
+                        .map(|(view, VaryingId(index))| (view, self.varying[index as usize].named(&self.dims)));
                     program.write(f, &sizes, &formulas.collect::<Vec<_>>())
                 }
-                None => write!(f, "program {:?} has no text: its layouts look the same for the sizes that were tried", self.name),
+                None => write!(
+                    f,
+                    "program {:?} has no text: its layouts look the same for the sizes that were tried",
+                    self.name
+                ),
             };
         }
         self.write(f, &[], &[])

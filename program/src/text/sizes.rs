@@ -16,6 +16,14 @@ const TRIES: usize = 64;
 /// A view of a value, or a whole value.
 pub(super) type View = (ValueId, Layout);
 
+/// A program for sizes that tell its layouts apart.
+pub(super) struct Told {
+    pub(super) program: Program,
+    pub(super) sizes: Sizes,
+    /// The views that vary, each once.
+    pub(super) varying: Vec<(View, VaryingId)>,
+}
+
 impl Program {
     /// What has a layout, with the layout that it varies by.
     fn views(&self) -> impl Iterator<Item = (View, Option<VaryingId>)> + '_ {
@@ -27,8 +35,8 @@ impl Program {
         values.chain(operands).chain(ports.map(|port| ((port.value, port.layout), port.varying)))
     }
 
-    /// The program for sizes that tell its layouts apart, the sizes, and the views that vary, each once; `None` if no such sizes are found.
-    pub(super) fn at_telling_sizes(&self) -> Option<(Program, Sizes, Vec<(View, VaryingId)>)> {
+    /// The program for sizes that tell its layouts apart; `None` if no such sizes are found.
+    pub(super) fn at_telling_sizes(&self) -> Option<Told> {
         let choice = |number: usize| -> Sizes {
             let size = |(place, dim): (usize, &BoundedDim)| {
                 let BoundedDim { least, most, .. } = *dim;
@@ -49,7 +57,7 @@ impl Program {
                     Some(_) => return None,
                 }
             }
-            Some((program, sizes, varying))
+            Some(Told { program, sizes, varying })
         })
     }
 

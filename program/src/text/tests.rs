@@ -202,7 +202,8 @@ fn bounded_sizes_print_and_parse_back() {
     let cpu = DeviceId::cpu(0);
     let program = crate::record_bounded("sized", |r| {
         let x = r.bounded_feed("x", cpu, DType::F32, &[Dim::up_to("rows", 8), Dim::up_to("cols", 8)])?;
-        let table = r.parameter("table", &Tensor::unbound(cpu.into(), MemoryKind::Device, DType::F32, Shape::new(&[8])?))?;
+        let table =
+            r.parameter("table", &Tensor::unbound(cpu.into(), MemoryKind::Device, DType::F32, Shape::new(&[8])?))?;
         let (rows, cols) = (x.shape().dims()[0], x.shape().dims()[1]);
         let y = (&x + &table.slice(0, 0..cols)?)?;
         r.fetch("later", &y.slice(0, 1..rows)?)?;

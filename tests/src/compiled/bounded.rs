@@ -54,7 +54,9 @@ pub(super) fn try_compare_bounded(
     });
     let mut program = match program {
         Ok(program) => program,
-        Err(Error::Program { error, .. }) if matches!(*error, ProgramError::NotRecordable { .. }) => return Ok(Default::default()),
+        Err(Error::Program { error, .. }) if matches!(*error, ProgramError::NotRecordable { .. }) => {
+            return Ok(Default::default());
+        }
         Err(error) => panic!("seed {seed}: {error}"),
     };
     let text = program.to_string();

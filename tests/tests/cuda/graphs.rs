@@ -1,10 +1,9 @@
 //! Graphs of one stream: what it captures, which memory a graph may access, and when graphs go.
 
-
 use streamvm::ep::cuda::CudaConfig;
 use streamvm_ep::{
-    Access, BlockStart, DType, Device, Error, GraphBlocks, GraphKey, GraphOwner, GraphStart, Layout, MemoryKind, Operand, Region,
-    Scalar, Shape, Stream,
+    Access, BlockStart, DType, Device, Error, GraphBlocks, GraphKey, GraphOwner, GraphStart, Layout, MemoryKind,
+    Operand, Region, Scalar, Shape, Stream,
 };
 
 use super::devices::{divide, fill, free, graphs, memory, negate, open, record, standin, vector};
@@ -255,8 +254,7 @@ fn a_stream_that_captures_for_ever_loses_its_device() -> Result<(), Error> {
     let mut stream = device.create_stream()?;
     let region = memory(device);
     let owner = GraphOwner::default();
-    let run =
-        |stream: &mut dyn Stream| announced(stream, (&owner, 0), &[&region], |stream| fill(stream, &region, 1));
+    let run = |stream: &mut dyn Stream| announced(stream, (&owner, 0), &[&region], |stream| fill(stream, &region, 1));
     run(&mut *stream)?;
     driver.fault("fail=cuStreamEndCapture:*:INVALID_VALUE");
     let error = run(&mut *stream).unwrap_err();

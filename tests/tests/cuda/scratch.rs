@@ -6,8 +6,8 @@ use std::thread;
 use streamvm::ep::builtin_kernels;
 use streamvm::ep::cuda::{CudaConfig, CudaDevice, SCRATCH_BYTES};
 use streamvm_ep::{
-    Access, DType, Device, DeviceKind, Error, GraphOwner, GraphStart, KernelCall, Layout, MemoryKind, Op, Operand, Params, Region,
-    Scalar, Shape, Stream,
+    Access, DType, Device, DeviceKind, Error, GraphOwner, GraphStart, KernelCall, Layout, MemoryKind, Op, Operand,
+    Params, Region, Scalar, Shape, Stream,
 };
 use streamvm_standin::Standin;
 

@@ -230,7 +230,10 @@ fn a_write_that_is_whole_for_the_bound_alone_leaves_the_rest() {
     }
     let fails = |_: &mut streamvm::FnContext<'_>| Err("lost".into());
     vm.call_fn("fails", CPU, [kept.write()], fails).expect("it is submitted");
-    assert!(run(3).is_err() && run(8).is_err() && kept.to_vec::<f32>().is_err(), "no run writes all of it, whatever its size");
+    assert!(
+        run(3).is_err() && run(8).is_err() && kept.to_vec::<f32>().is_err(),
+        "no run writes all of it, whatever its size"
+    );
 }
 
 /// Programs with bounded sizes are called, run in lists and run for some of their fetches like others.

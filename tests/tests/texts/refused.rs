@@ -54,9 +54,22 @@ fn unwritten() -> Program {
     let mut program = Program::new("unwritten");
     let (place, memory) = (CPU.into(), streamvm::MemoryKind::Device);
     let role = streamvm::program::ValueRole::Computed;
-    program.values.push(streamvm::program::Value { role, place, memory, dtype: DType::F32, shape: Shape::SCALAR, varying: None });
+    program.values.push(streamvm::program::Value {
+        role,
+        place,
+        memory,
+        dtype: DType::F32,
+        shape: Shape::SCALAR,
+        varying: None,
+    });
     let (value, layout) = (streamvm::program::ValueId(0), streamvm::Layout::SCALAR);
-    program.fetches.push(streamvm::program::Port { name: "y".to_owned(), value, layout, varying: None, site: Site::caller() });
+    program.fetches.push(streamvm::program::Port {
+        name: "y".to_owned(),
+        value,
+        layout,
+        varying: None,
+        site: Site::caller(),
+    });
     program
 }
 

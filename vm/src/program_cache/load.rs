@@ -5,9 +5,9 @@ use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
 use streamvm_ep::{
-    self as ep, DeviceKind, FnContext, FnError, GraphOwner, InlineFn, Layout, ProgramStep, RestOfSegment, SegmentOptions,
-    SegmentRun, SequenceBranch, SequenceBuffer, SequenceError, SequenceFlag, SequenceFunction, SequenceGroup,
-    SequenceMemory, SequenceOperand, SequenceStep, SequenceWork,
+    self as ep, DeviceKind, FnContext, FnError, GraphOwner, InlineFn, Layout, ProgramStep, RestOfSegment,
+    SegmentOptions, SegmentRun, SequenceBranch, SequenceBuffer, SequenceError, SequenceFlag, SequenceFunction,
+    SequenceGroup, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork,
 };
 use streamvm_instructions::{Cause, Error, ProgramError};
 use streamvm_program::{
@@ -46,9 +46,10 @@ impl LoadedProgram {
         for device in compiled.devices() {
             env.devices.get(device)?;
         }
-        let segments = compiled.segments().iter().enumerate().map(|(number, segment)| {
-            load(env, &compiled, segment, graphs.get(number).cloned().unwrap_or_default())
-        });
+        let segments =
+            compiled.segments().iter().enumerate().map(|(number, segment)| {
+                load(env, &compiled, segment, graphs.get(number).cloned().unwrap_or_default())
+            });
         let segments = segments.collect::<Result<_, _>>()?;
         let places: HashMap<ValueId, usize> = compiled
             .buffers()
@@ -149,12 +150,7 @@ impl LoadedProgram {
 }
 
 /// A segment with the kernels that run it.
-fn load(
-    env: &Environment,
-    compiled: &Compiled,
-    segment: &Segment,
-    graphs: GraphOwner,
-) -> Result<LoadedSegment, Error> {
+fn load(env: &Environment, compiled: &Compiled, segment: &Segment, graphs: GraphOwner) -> Result<LoadedSegment, Error> {
     if segment.is_transfer() {
         return Ok(LoadedSegment::Transfer);
     }

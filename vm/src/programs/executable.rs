@@ -185,7 +185,10 @@ impl Executable {
     pub fn run_in(&self, builder: &mut InstructionsBuilder, feeds: &[(&str, &Tensor)]) -> Result<Results, Error> {
         let site = Site::caller();
         if self.inner.has_bounded_sizes() {
-            return self.at_sizes_of(feeds).and_then(|sized| sized.run_in(builder, feeds)).map_err(|error| error.called_from(site));
+            return self
+                .at_sizes_of(feeds)
+                .and_then(|sized| sized.run_in(builder, feeds))
+                .map_err(|error| error.called_from(site));
         }
         let append = || {
             let Some(engine) = self.engine.upgrade() else { return Err(Error::shutdown()) };

@@ -54,9 +54,7 @@ impl ModelArguments {
         let tokens = Tokens::read(&self.model)?;
         let vm = engine(self.device)?;
         let placement = match self.weights {
-            Weights::Device => {
-                Placement::Compiled { texts: self.batch.into(), tokens: longest_text(&self.model)? }
-            }
+            Weights::Device => Placement::Compiled { texts: self.batch.into(), tokens: longest_text(&self.model)? },
             Weights::Stream => Placement::Streamed,
         };
         let bert = Bert::read(&vm, self.device, placement, &self.model)?;
