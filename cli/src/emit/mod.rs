@@ -33,7 +33,7 @@ use crate::base::spelling::did_you_mean;
 use crate::emit::devices::Devices;
 use crate::emit::programs::Defined;
 use crate::files::place::resolve;
-use crate::syntax::ast::{Expr, ExprKind, Number, PlaceRef, Statement, StatementKind, Target};
+use crate::syntax::ast::{Expr, ExprKind, Feed, FeedAxis, Number, PlaceRef, Size, Statement, StatementKind, Target};
 use crate::syntax::diagnostic::Diagnostic;
 use crate::syntax::source::{Source, Span, Spanned};
 
@@ -113,10 +113,39 @@ struct Scope {
     names: HashMap<String, Binding>,
     /// Names whose `let` was wrong: an error about such a name is marked as an echo.
     poisoned: HashSet<String>,
+    /// The bounded sizes of the program whose statements these are.
+    sizes: HashMap<String, usize>,
     /// The names that each open block of a `while` or an `if` has bound, the innermost last. They are known in the block only.
     blocks: Vec<HashSet<String>>,
     /// Names that such a block has bound that has ended, for the help of messages.
     ended: HashSet<String>,
+}
+
+impl Scope {
+    /// A size as a number: that of the run, for a bounded size.
+    fn number(&self, size: &Size, span: Span) -> Result<i64, Diagnostic> {
+        match size {
+            Size::Number(number) => Ok(*number),
+            Size::Named(name) => {
+                let found = self.sizes.get(name).and_then(|size| i64::try_from(*size).ok());
+                found.ok_or_else(|| Diagnostic::new(span, format!("`{name}` is no size here")))
+            }
+        }
+    }
+
+    /// [`number`](Scope::number) of each.
+    fn numbers(&self, sizes: &[Spanned<Size>]) -> Result<Vec<Spanned<i64>>, Diagnostic> {
+        sizes.iter().map(|size| Ok(Spanned::new(self.number(&size.value, size.span)?, size.span))).collect()
+    }
+
+    /// Notes the bounded sizes of an input that the tensor has.
+    fn note_sizes(&mut self, feed: &Feed, tensor: &Tensor) {
+        for (axis, size) in feed.axes.iter().zip(tensor.shape().dims()) {
+            if let FeedAxis::Bounded { name, .. } = &axis.value {
+                self.sizes.insert(name.clone(), *size);
+            }
+        }
+    }
 }
 
 /// The tensors whose values a statement needs; they are on the host and contiguous.
@@ -334,7 +363,7 @@ impl<'a> Emitter<'a> {
 
     /// A tensor of the dtype and shape of `tensor`, in memory of the host, whose elements are all the number.
     fn alike(&mut self, tensor: &Tensor, number: Number, span: Span) -> Result<Tensor, Diagnostic> {
-        let dims = tensor.shape().dims().iter().map(|size| Spanned::new(*size as i64, span)).collect();
+        let dims = tensor.shape().dims().iter().map(|size| Spanned::new(Size::Number(*size as i64), span)).collect();
         let value = Some(Spanned::new(number, span));
         let kind = ExprKind::Fill { dtype: tensor.dtype(), dims, value, on: PlaceRef::Host };
         self.value(&Expr { span, kind, lane: None }, 0)
@@ -380,7 +409,7 @@ impl<'a> Emitter<'a> {
 
     fn target(&mut self, target: &Target) -> Result<Tensor, Diagnostic> {
         let tensor = self.named(&target.name.value, target.name.span)?;
-        view::slice(&tensor, &target.slices)
+        view::slice(&tensor, &target.slices, &self.scope)
     }
 
     /// Refuses to bind a tensor to the name of a device or a program.

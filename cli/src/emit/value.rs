@@ -34,7 +34,7 @@ impl Emitter<'_> {
             }
             ExprKind::Fill { dtype, dims, value, on } => {
                 let place = self.devices.place(on)?;
-                let shape = sizes(dims, expr.span)?;
+                let shape = shape(&self.scope.numbers(dims)?, expr.span)?;
                 let value = match value {
                     Some(value) => scalar(value, *dtype)?,
                     None => Scalar::zero(*dtype),
@@ -55,7 +55,7 @@ impl Emitter<'_> {
             }
             ExprKind::Random { op, dtype, dims, seed, on } => {
                 let device = self.device(on, expr.span, op.name())?;
-                let shape = sizes(dims, expr.span)?;
+                let shape = shape(&self.scope.numbers(dims)?, expr.span)?;
                 let generator = self.generators.entry(*seed).or_insert_with(|| Generator::new(*seed));
                 let mut builder = self.builder.on_lane(lane);
                 match op {
@@ -88,14 +88,14 @@ impl Emitter<'_> {
             }
             ExprKind::Eye { dtype, dims, on } => {
                 let place = self.devices.place(on)?;
-                let shape = sizes(dims, expr.span)?;
+                let shape = shape(&self.scope.numbers(dims)?, expr.span)?;
                 // The parser takes one size or two.
                 let size = |axis: usize| shape.dims().get(axis).or(shape.dims().first()).copied().unwrap_or_default();
                 self.builder.on_lane(lane).eye(place, *dtype, size(0), size(1)).map_err(at)
             }
             ExprKind::View { value, view } => {
                 let tensor = self.value(value, lane)?;
-                view::apply(&mut self.builder.on_lane(lane), &tensor, view, expr.span)
+                view::apply(&mut self.builder.on_lane(lane), &tensor, view, &self.scope, expr.span)
             }
         }
     }
@@ -183,7 +183,7 @@ pub(super) fn float(number: &Spanned<Number>) -> Result<f64, Diagnostic> {
 }
 
 /// The shape of sizes as the script gives them.
-pub(super) fn sizes(dims: &[Spanned<i64>], span: Span) -> Result<Shape, Diagnostic> {
+pub(super) fn shape(dims: &[Spanned<i64>], span: Span) -> Result<Shape, Diagnostic> {
     let sizes: Vec<usize> = dims
         .iter()
         .map(|dim| {

@@ -1,7 +1,8 @@
 //! Views: other shapes and parts of the same storage. The reshape of a view with gaps copies, and so do `tile` and `roll`; `sort` and `topk` run ops.
 
 use crate::base::engine::{InstructionsBuilder, Shape, Tensor};
-use crate::syntax::ast::{SliceSpec, View};
+use crate::emit::Scope;
+use crate::syntax::ast::{Size, SliceSpec, View};
 use crate::syntax::diagnostic::Diagnostic;
 use crate::syntax::source::{Span, Spanned};
 
@@ -10,12 +11,13 @@ pub(super) fn apply(
     builder: &mut InstructionsBuilder,
     tensor: &Tensor,
     view: &View,
+    scope: &Scope,
     span: Span,
 ) -> Result<Tensor, Diagnostic> {
     let shape = tensor.shape();
     match view {
         View::Reshape(sizes) => {
-            let dims = inferred(&shape, sizes, span)?;
+            let dims = inferred(&shape, &scope.numbers(sizes)?, span)?;
             let reshape = |tensor: &Tensor| {
                 tensor.try_reshape(&dims).map_err(|error| Diagnostic::new(span, error.without_call()))
             };
@@ -28,7 +30,7 @@ pub(super) fn apply(
             reshape(&copy)?.ok_or_else(|| Diagnostic::new(span, "this reshape needs a copy without gaps"))
         }
         View::Broadcast(sizes) => {
-            let dims: Vec<usize> = sizes.iter().map(size).collect::<Result<_, _>>()?;
+            let dims: Vec<usize> = scope.numbers(sizes)?.iter().map(size).collect::<Result<_, _>>()?;
             tensor.broadcast_to(&dims).map_err(|error| Diagnostic::new(span, error.without_call()))
         }
         View::Permute(axes) => {
@@ -36,9 +38,9 @@ pub(super) fn apply(
                 axes.iter().map(|at| axis("permute", &shape, at.value, at.span)).collect::<Result<_, _>>()?;
             tensor.permute(&axes).map_err(|error| Diagnostic::new(span, error.without_call()))
         }
-        View::Slice(slices) => slice(tensor, slices),
+        View::Slice(slices) => slice(tensor, slices, scope),
         View::Tile(counts) => {
-            let counts: Vec<usize> = counts.iter().map(size).collect::<Result<_, _>>()?;
+            let counts: Vec<usize> = scope.numbers(counts)?.iter().map(size).collect::<Result<_, _>>()?;
             builder.repeat(tensor, &counts).map_err(|error| Diagnostic::new(span, error.without_call()))
         }
         View::Roll { shift, axis: at } => {
@@ -58,16 +60,17 @@ pub(super) fn apply(
 }
 
 /// The part of a tensor that the ranges select.
-pub(super) fn slice(tensor: &Tensor, slices: &[SliceSpec]) -> Result<Tensor, Diagnostic> {
+pub(super) fn slice(tensor: &Tensor, slices: &[SliceSpec], scope: &Scope) -> Result<Tensor, Diagnostic> {
     let mut part = tensor.clone();
     for spec in slices {
         let shape = part.shape();
         let axis = axis("slice", &shape, spec.axis, spec.span)?;
-        let index = |value: u64| {
-            usize::try_from(value).map_err(|_| Diagnostic::new(spec.span, "the index does not fit memory"))
+        let index = |size: &Size| {
+            let number = scope.number(size, spec.span)?;
+            usize::try_from(number).map_err(|_| Diagnostic::new(spec.span, "the index does not fit memory"))
         };
-        let start = spec.start.map_or(Ok(0), index)?;
-        let end = spec.end.map_or(Ok(shape.dims()[axis]), index)?;
+        let start = spec.start.as_ref().map_or(Ok(0), index)?;
+        let end = spec.end.as_ref().map_or(Ok(shape.dims()[axis]), index)?;
         part = part.slice(axis, start..end).map_err(|error| Diagnostic::new(spec.span, error.without_call()))?;
     }
     Ok(part)

@@ -133,6 +133,31 @@ pub struct ProgramBlock {
     pub body: Block,
 }
 
+/// A size as written.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Size {
+    /// A number.
+    Number(i64),
+    /// The name of a bounded size of the program.
+    Named(String),
+}
+
+/// An axis of an input of a program.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FeedAxis {
+    /// A size.
+    Fixed(i64),
+    /// A bounded size: `batch..64` or `4..batch..64`.
+    Bounded {
+        /// Its name.
+        name: String,
+        /// The smallest size.
+        least: usize,
+        /// The largest size.
+        most: usize,
+    },
+}
+
 /// An input of a program: `(x f32 2 3 on acc)`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Feed {
@@ -140,8 +165,8 @@ pub struct Feed {
     pub name: Spanned<String>,
     /// Element type.
     pub dtype: DType,
-    /// Sizes.
-    pub dims: Vec<Spanned<i64>>,
+    /// Its axes.
+    pub axes: Vec<Spanned<FeedAxis>>,
     /// The place.
     pub on: PlaceRef,
     /// All of it, with its parentheses.
@@ -212,7 +237,7 @@ pub enum ExprKind {
         /// Element type.
         dtype: DType,
         /// Sizes.
-        dims: Vec<Spanned<i64>>,
+        dims: Vec<Spanned<Size>>,
         /// The value of every element; `None` for `empty`, which means zero.
         value: Option<Spanned<Number>>,
         /// The place.
@@ -225,7 +250,7 @@ pub enum ExprKind {
         /// Element type.
         dtype: DType,
         /// Sizes.
-        dims: Vec<Spanned<i64>>,
+        dims: Vec<Spanned<Size>>,
         /// The seed of the generator.
         seed: u64,
         /// The place.
@@ -287,7 +312,7 @@ pub enum ExprKind {
         /// Element type.
         dtype: DType,
         /// Rows, and columns if given.
-        dims: Vec<Spanned<i64>>,
+        dims: Vec<Spanned<Size>>,
         /// The place.
         on: PlaceRef,
     },
@@ -365,15 +390,15 @@ pub enum RangeBy {
 #[derive(Clone, Debug, PartialEq)]
 pub enum View {
     /// `reshape h 4 -1`
-    Reshape(Vec<Spanned<i64>>),
+    Reshape(Vec<Spanned<Size>>),
     /// `broadcast h 4 10`
-    Broadcast(Vec<Spanned<i64>>),
+    Broadcast(Vec<Spanned<Size>>),
     /// `permute h 1 0`
     Permute(Vec<Spanned<i64>>),
     /// `slice h rows 0..16 axis 2 4..`
     Slice(Vec<SliceSpec>),
     /// `tile h 2 1`: how often on each axis
-    Tile(Vec<Spanned<i64>>),
+    Tile(Vec<Spanned<Size>>),
     /// `roll h -1 axis 0`
     Roll {
         /// By how many places.
@@ -405,9 +430,9 @@ pub struct SliceSpec {
     /// The axis; `rows` is 0, `cols` is 1, negative counts from the end.
     pub axis: i64,
     /// First index; `None` means the start.
-    pub start: Option<u64>,
+    pub start: Option<Size>,
     /// One past the last index; `None` means the end.
-    pub end: Option<u64>,
+    pub end: Option<Size>,
     /// The whole range as written.
     pub span: Span,
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::{Defined, Parameter};
-use crate::base::engine::{Error, Place, Program, Recorder, Resource, Shape, Tensor, ValueId};
+use crate::base::engine::{Dim, Error, Place, Program, Recorder, Resource, Tensor, ValueId};
 use crate::emit::{Binding, Scope};
 use crate::syntax::ast::{Block, Expr, ExprKind, Feed, ProgramBlock, Statement, StatementKind};
 
@@ -68,11 +68,12 @@ impl Captured {
         &self,
         recorder: &Recorder,
         feeds: &[Feed],
-        types: &[(Place, Shape)],
+        types: &[(Place, Vec<Dim>)],
     ) -> Result<(Scope, Vec<(Tensor, Tensor)>), Error> {
         let mut scope = Scope { poisoned: self.poisoned.clone(), ..Scope::default() };
-        for (feed, (place, shape)) in feeds.iter().zip(types) {
-            let tensor = recorder.feed(feed.name.value.clone(), *place, feed.dtype, shape.dims())?;
+        for (feed, (place, dims)) in feeds.iter().zip(types) {
+            let tensor = recorder.bounded_feed(feed.name.value.clone(), *place, feed.dtype, dims)?;
+            scope.note_sizes(feed, &tensor);
             scope.names.insert(feed.name.value.clone(), Binding { tensor, span: feed.name.span });
         }
         let recorded = self.storages.iter().map(|(name, storage)| recorder.parameter(name.clone(), storage));

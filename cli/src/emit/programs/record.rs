@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::captured::Captured;
 use super::{Defined, MAX_ALL_STEPS, MAX_STEPS, allowed};
 use crate::base::engine::{
-    Error, InstructionList, Kind, Lane, Place, ProgramError, Recorder, Shape, Tensor, record, scope,
+    Dim, Error, InstructionList, Kind, Lane, Place, Program, ProgramError, Recorder, Site, Tensor, record, record_bounded, scope,
 };
 use crate::emit::{Emitter, rounds, value};
-use crate::syntax::ast::{Block, Feed, ProgramBlock, RunCall, StatementKind};
+use crate::syntax::ast::{Block, Feed, FeedAxis, ProgramBlock, RunCall, StatementKind};
 use crate::syntax::diagnostic::Diagnostic;
 use crate::syntax::source::{Span, Spanned};
 
@@ -77,7 +77,7 @@ impl Emitter<'_> {
             recording.fail(error);
         }
         allowed::check(&block.body, &mut recording.errors);
-        let feeds: Vec<(Place, Shape)> = block
+        let feeds: Vec<(Place, Vec<Dim>)> = block
             .feeds
             .iter()
             .filter_map(|feed| self.feed_type(feed).map_err(|error| recording.fail(error)).ok())
@@ -89,20 +89,14 @@ impl Emitter<'_> {
         let builder = std::mem::take(&mut self.builder);
         self.outer.push((std::mem::take(&mut self.scope), self.lane));
         self.recording = Some(block.name.value.clone());
-        let program = record(block.name.value.clone(), |recorder| {
-            (self.scope, self.recorded) = captured.scope(recorder, &block.feeds, &feeds)?;
-            self.record_block(recorder, &block.body, &mut recording);
-            for fetch in &block.fetches {
-                match self.named(&fetch.value, fetch.span) {
-                    Ok(tensor) => {
-                        let _scope = self.source.site(fetch.span, None).enter();
-                        recorder.fetch(fetch.value.clone(), &tensor)?;
-                    }
-                    Err(error) => recording.fail(error),
-                }
-            }
-            Ok(())
-        });
+        let has_bounded_sizes = feeds.iter().flat_map(|(_, dims)| dims).any(|dim| matches!(dim, Dim::Bounded(_)));
+        let program = if has_bounded_sizes {
+            self.record_bounded(block, &captured, &feeds, &mut recording)
+        } else {
+            record(block.name.value.clone(), |recorder| {
+                self.record_whole(recorder, block, &captured, &feeds, &mut recording)
+            })
+        };
         self.leave_without_results();
         (self.recorded, self.recording) = (Vec::new(), None);
         self.builder = builder;
@@ -110,13 +104,66 @@ impl Emitter<'_> {
         if recording.failed {
             return Err(recording.errors);
         }
-        let program = program.map_err(|error| vec![Diagnostic::new(block.name.span, told(&error))])?;
+        let program = program.map_err(|error| {
+            let refused = refused_at(&error).and_then(|site| self.source.span_of(site));
+            vec![Diagnostic::new(refused.unwrap_or(block.name.span), told(&error))]
+        })?;
         Ok(Defined {
             block: block.clone(),
             weight: recording.weight.saturating_add(block.feeds.len() + block.fetches.len()),
             parameters: captured.parameters(&program),
             captured: captured.names,
             program,
+        })
+    }
+
+    /// Records the inputs, the statements and the results of a program.
+    fn record_whole(
+        &mut self,
+        recorder: &Recorder,
+        block: &ProgramBlock,
+        captured: &Captured,
+        feeds: &[(Place, Vec<Dim>)],
+        recording: &mut Recording,
+    ) -> Result<(), Error> {
+        (self.scope, self.recorded) = captured.scope(recorder, &block.feeds, feeds)?;
+        self.record_block(recorder, &block.body, recording);
+        for fetch in &block.fetches {
+            match self.named(&fetch.value, fetch.span) {
+                Ok(tensor) => {
+                    let _scope = self.source.site(fetch.span, None).enter();
+                    recorder.fetch(fetch.value.clone(), &tensor)?;
+                }
+                Err(error) => recording.fail(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Records a program with bounded sizes, for several sizes. The first of these, the bounds, decide what the program counts; what is wrong for others alone is told
+    /// with them.
+    fn record_bounded(
+        &mut self,
+        block: &ProgramBlock,
+        captured: &Captured,
+        feeds: &[(Place, Vec<Dim>)],
+        recording: &mut Recording,
+    ) -> Result<Program, Error> {
+        let state = RefCell::new((self, recording, false));
+        record_bounded(block.name.value.clone(), |recorder| {
+            let (emitter, recording, is_recorded) = &mut *state.borrow_mut();
+            if !std::mem::replace(is_recorded, true) {
+                emitter.record_whole(recorder, block, captured, feeds, recording)?;
+            } else {
+                let mut again = Recording::default();
+                emitter.record_whole(recorder, block, captured, feeds, &mut again)?;
+                let mut sizes: Vec<String> =
+                    emitter.scope.sizes.iter().map(|(name, size)| format!("{name} = {size}")).collect();
+                sizes.sort_unstable();
+                let help = format!("for {}, one of the sizes that an input may have", sizes.join(", "));
+                again.errors.into_iter().for_each(|error| recording.fail(error.with_help(help.as_str())));
+            }
+            if recording.failed { Err(Error::from("a statement is wrong".to_owned())) } else { Ok(()) }
         })
     }
 
@@ -128,11 +175,20 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    fn feed_type(&self, feed: &Feed) -> Result<(Place, Shape), Diagnostic> {
+    fn feed_type(&self, feed: &Feed) -> Result<(Place, Vec<Dim>), Diagnostic> {
         if self.devices.contains(&feed.name.value) {
             return Err(Diagnostic::new(feed.name.span, format!("`{}` is a device already", feed.name.value)));
         }
-        Ok((self.devices.place(&feed.on)?, value::sizes(&feed.dims, feed.span)?))
+        let largest = feed.axes.iter().map(|axis| match axis.value {
+            FeedAxis::Fixed(size) => Spanned::new(size, axis.span),
+            FeedAxis::Bounded { most, .. } => Spanned::new(i64::try_from(most).unwrap_or(i64::MAX), axis.span),
+        });
+        let largest = value::shape(&largest.collect::<Vec<_>>(), feed.span)?;
+        let dims = feed.axes.iter().zip(largest.dims()).map(|(axis, size)| match &axis.value {
+            FeedAxis::Fixed(_) => Dim::Fixed(*size),
+            FeedAxis::Bounded { name, least, most } => Dim::within(name.clone(), *least..=*most),
+        });
+        Ok((self.devices.place(&feed.on)?, dims.collect()))
     }
 
     fn record_block(&mut self, recorder: &Recorder, block: &Block, recording: &mut Recording) {
@@ -301,6 +357,12 @@ impl Emitter<'_> {
 fn steps(list: &InstructionList) -> usize {
     let is_step = |kind: &Kind| matches!(kind, Kind::Call { .. } | Kind::Copy | Kind::Fill(_));
     list.instructions().iter().filter(|instruction| is_step(&instruction.kind)).count()
+}
+
+/// Where the call stands that cannot be recorded.
+fn refused_at(error: &Error) -> Option<Site> {
+    let Error::Program { error, .. } = error else { return None };
+    if let ProgramError::NotRecordable { site, .. } = **error { Some(site) } else { None }
 }
 
 /// An error of the recording, without the location of the call in this program's source.

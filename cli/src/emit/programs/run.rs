@@ -6,7 +6,7 @@ use super::{Defined, Parameter};
 use crate::base::engine::{Tensor, ValueId, ValueRole};
 use crate::base::spelling::did_you_mean;
 use crate::emit::{Binding, Emitter, Scope};
-use crate::syntax::ast::{Expr, RunCall};
+use crate::syntax::ast::{Expr, FeedAxis, RunCall};
 use crate::syntax::diagnostic::Diagnostic;
 use crate::syntax::source::Spanned;
 
@@ -42,12 +42,13 @@ impl Emitter<'_> {
     /// The program is unknown, or an input does not fit.
     pub fn enter(&mut self, run: &RunCall) -> Result<Arc<Defined>, Diagnostic> {
         let (defined, inputs) = self.run_inputs(run)?;
-        let mut names = defined.captured.clone();
+        let mut scope = Scope { names: defined.captured.clone(), ..Scope::default() };
         for (feed, tensor) in defined.block.feeds.iter().zip(inputs) {
-            names.insert(feed.name.value.clone(), Binding { tensor, span: feed.name.span });
+            scope.note_sizes(feed, &tensor);
+            scope.names.insert(feed.name.value.clone(), Binding { tensor, span: feed.name.span });
         }
         let lane = self.lane_of(run.lane.as_ref()).unwrap_or(self.lane);
-        self.outer.push((std::mem::replace(&mut self.scope, Scope { names, ..Scope::default() }), self.lane));
+        self.outer.push((std::mem::replace(&mut self.scope, scope), self.lane));
         self.lane = lane;
         Ok(defined)
     }
@@ -126,6 +127,7 @@ impl Emitter<'_> {
         let lane = self.lane_of(run.lane.as_ref()).unwrap_or(self.lane);
         let inputs = run.feeds.iter().enumerate().map(|(place, expr)| self.input_of_run(&defined, place, expr, lane));
         let inputs = inputs.collect::<Result<Vec<Tensor>, Diagnostic>>()?;
+        check_sizes(&defined, run, &inputs)?;
         Ok((defined, inputs))
     }
 
@@ -133,8 +135,15 @@ impl Emitter<'_> {
         let tensor = self.value(expr, lane)?;
         let port = &defined.program.feeds[place];
         let value = defined.program.value(port.value);
-        if (tensor.dtype(), tensor.shape(), tensor.place()) != (value.dtype, value.shape, value.place) {
-            let needed = format!("{}{} on {}", value.dtype, value.shape, value.place);
+        let axes = &defined.block.feeds[place].axes;
+        let fits = |(axis, size): (&Spanned<FeedAxis>, &usize)| match axis.value {
+            FeedAxis::Fixed(fixed) => fixed == *size as i64,
+            FeedAxis::Bounded { least, most, .. } => (least..=most).contains(size),
+        };
+        let shape = tensor.shape();
+        let has_axes = shape.rank() == axes.len() && axes.iter().zip(shape.dims()).all(fits);
+        if (tensor.dtype(), tensor.place()) != (value.dtype, value.place) || !has_axes {
+            let needed = format!("{}{} on {}", value.dtype, written(axes), value.place);
             let found = format!("{}{} on {}", tensor.dtype(), tensor.shape(), tensor.place());
             return Err(Diagnostic::new(expr.span, format!("the input `{}` is {needed}, found {found}", port.name))
                 .with_help("use `cast`, `reshape` or `copy`, or change the program"));
@@ -161,6 +170,37 @@ impl Defined {
     fn is_given(&self, value: ValueId) -> bool {
         self.program.value(value).role != ValueRole::Computed
     }
+}
+
+/// Checks that bounded sizes of one name are the same in all inputs.
+fn check_sizes(defined: &Defined, run: &RunCall, inputs: &[Tensor]) -> Result<(), Diagnostic> {
+    let mut known: Vec<(&str, usize, &str)> = Vec::new();
+    for ((feed, input), expr) in defined.block.feeds.iter().zip(inputs).zip(&run.feeds) {
+        for (axis, &size) in feed.axes.iter().zip(input.shape().dims()) {
+            let FeedAxis::Bounded { name, .. } = &axis.value else { continue };
+            let input = feed.name.value.as_str();
+            match known.iter().find(|(other, ..)| other == name) {
+                Some(&(_, other, of)) if other != size => {
+                    let message = format!("the input `{input}` has {name} = {size}, and `{of}` has {name} = {other}");
+                    return Err(Diagnostic::new(expr.span, message)
+                        .with_help("sizes of one name are the same in all inputs of a `run`"));
+                }
+                Some(_) => {}
+                None => known.push((name, size, input)),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The axes of an input, as a shape: `[2,batch..64]`.
+fn written(axes: &[Spanned<FeedAxis>]) -> String {
+    let of = |axis: &Spanned<FeedAxis>| match &axis.value {
+        FeedAxis::Fixed(size) => size.to_string(),
+        FeedAxis::Bounded { name, least: 1, most } => format!("{name}..{most}"),
+        FeedAxis::Bounded { name, least, most } => format!("{least}..{name}..{most}"),
+    };
+    format!("[{}]", axes.iter().map(of).collect::<Vec<_>>().join(","))
 }
 
 /// A number of things with their names: `2 inputs (x, y)`.

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::base::engine::Op;
 use crate::base::spelling::did_you_mean;
-use crate::syntax::ast::{ExtraRef, RangeBy, View};
+use crate::syntax::ast::{ExtraRef, RangeBy, Size, View};
 use crate::syntax::functions::{Form, Function};
 use crate::syntax::habits;
 
@@ -233,7 +233,7 @@ impl Parser {
             }
             Form::Empty | Form::Fill => {
                 let dtype = self.dtype()?;
-                let dims = self.integers(MAX_RANK)?;
+                let dims = self.sizes(MAX_RANK)?;
                 let mut value = None;
                 if form == Form::Fill {
                     self.require_word("value")?;
@@ -244,7 +244,7 @@ impl Parser {
             }
             Form::Random(op) => {
                 let dtype = self.dtype()?;
-                let dims = self.integers(MAX_RANK)?;
+                let dims = self.sizes(MAX_RANK)?;
                 self.require_word("seed")?;
                 let seed = self.size("the seed")?;
                 self.require_word("on")?;
@@ -290,7 +290,7 @@ impl Parser {
             }
             Form::Tile => {
                 let value = Box::new(self.atom("an operand")?);
-                ExprKind::View { value, view: View::Tile(self.integers(MAX_RANK)?) }
+                ExprKind::View { value, view: View::Tile(self.sizes(MAX_RANK)?) }
             }
             Form::Roll => {
                 let value = Box::new(self.atom("an operand")?);
@@ -298,7 +298,7 @@ impl Parser {
                 ExprKind::View { value, view: View::Roll { shift, axis: self.one_axis()? } }
             }
             Form::Eye => {
-                let (dtype, dims) = (self.dtype()?, self.integers(MAX_RANK)?);
+                let (dtype, dims) = (self.dtype()?, self.sizes(MAX_RANK)?);
                 if dims.is_empty() {
                     return Err(self.expected("how many rows there are"));
                 }
@@ -376,8 +376,8 @@ impl Parser {
     fn view(&mut self, form: Form) -> Parsed<ExprKind> {
         let value = Box::new(self.atom("an operand")?);
         let view = match form {
-            Form::Reshape => View::Reshape(self.integers(MAX_RANK)?),
-            Form::Broadcast => View::Broadcast(self.integers(MAX_RANK)?),
+            Form::Reshape => View::Reshape(self.sizes(MAX_RANK)?),
+            Form::Broadcast => View::Broadcast(self.sizes(MAX_RANK)?),
             Form::Permute => View::Permute(self.integers(MAX_RANK)?),
             _ => {
                 let slices = self.slices()?;
@@ -431,7 +431,7 @@ impl Parser {
     }
 
     /// The whole number that is the next token, if it fits an `i64`.
-    fn signed(&mut self) -> Parsed<i64> {
+    pub(super) fn signed(&mut self) -> Parsed<i64> {
         let number = match *self.peek() {
             TokenKind::Int(number) => i64::try_from(number).ok(),
             _ => None,
@@ -473,6 +473,31 @@ impl Parser {
         Ok(numbers)
     }
 
+    /// Parses all sizes that follow, at most `most`: numbers, and names of bounded sizes.
+    pub(super) fn sizes(&mut self, most: usize) -> Parsed<Vec<Spanned<Size>>> {
+        let mut sizes = Vec::new();
+        loop {
+            let span = self.span();
+            let size = match self.named_size() {
+                Some(name) => {
+                    self.advance();
+                    Size::Named(name)
+                }
+                None if matches!(self.peek(), TokenKind::Int(_)) => Size::Number(self.signed()?),
+                None => return Ok(sizes),
+            };
+            if sizes.len() == most {
+                return Err(Diagnostic::new(span, format!("a tensor has at most {most} axes")));
+            }
+            sizes.push(Spanned::new(size, span));
+        }
+    }
+
+    /// The next token, if it is the name of a bounded size.
+    fn named_size(&self) -> Option<String> {
+        self.peek_word().filter(|word| self.sizes.iter().any(|name| name == word)).map(str::to_owned)
+    }
+
     /// Parses all ranges that follow: `rows a..b`, `cols a..b`, `axis N a..b`.
     pub(super) fn slices(&mut self) -> Parsed<Vec<SliceSpec>> {
         let mut slices = Vec::new();
@@ -501,14 +526,18 @@ impl Parser {
     }
 
     /// Parses one side of a range, which may be missing.
-    fn index(&mut self) -> Parsed<Option<u64>> {
+    fn index(&mut self) -> Parsed<Option<Size>> {
+        if let Some(name) = self.named_size() {
+            self.advance();
+            return Ok(Some(Size::Named(name)));
+        }
         let TokenKind::Int(number) = *self.peek() else {
             return Ok(None);
         };
-        let index = u64::try_from(number)
-            .map_err(|_| Diagnostic::new(self.span(), "an index is zero or more, counted from the start"))?;
-        self.advance();
-        Ok(Some(index))
+        if number < 0 {
+            return Err(Diagnostic::new(self.span(), "an index is zero or more, counted from the start"));
+        }
+        Ok(Some(Size::Number(self.signed()?)))
     }
 
     pub(super) fn number(&mut self, what: &str) -> Parsed<Spanned<Number>> {

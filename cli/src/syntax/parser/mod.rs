@@ -36,7 +36,7 @@ type Parsed<T> = Result<T, Diagnostic>;
 /// Every syntax error found, at least one, in no particular order.
 pub fn parse(source: &Source) -> Result<Block, Vec<Diagnostic>> {
     let (tokens, errors) = tokenize(source);
-    let mut parser = Parser { tokens, at: 0, depth: 0, text_follows: false, called: None, errors };
+    let mut parser = Parser { tokens, at: 0, depth: 0, text_follows: false, called: None, sizes: Vec::new(), errors };
     let script = parser.block(None);
     if parser.errors.is_empty() { Ok(script) } else { Err(first_of_lines(parser.errors, source)) }
 }
@@ -57,6 +57,8 @@ struct Parser {
     text_follows: bool,
     /// The last call of the statement.
     called: Option<Function>,
+    /// The names of the bounded sizes of the program whose block this is.
+    sizes: Vec<String>,
     errors: Vec<Diagnostic>,
 }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::{
     Diagnostic, MAX_RANK, Parsed, Parser, Span, Spanned, Statement, StatementKind, TokenKind, function, is_reserved,
 };
-use crate::syntax::ast::{Feed, ProgramBlock, RunCall};
+use crate::base::engine::MOST_DIMS;
+use crate::syntax::ast::{Feed, FeedAxis, ProgramBlock, RunCall};
 
 impl Parser {
     /// `program layer (x f32 2 3 on acc) -> y { ... }`
@@ -20,6 +21,7 @@ impl Parser {
             if feeds.iter().any(|other| other.name.value == feed.name.value) {
                 return Err(twice(&feed.name));
             }
+            self.check_sizes(&feeds, &feed)?;
             feeds.push(feed);
         }
         let mut fetches = Vec::new();
@@ -36,7 +38,11 @@ impl Parser {
                 "the name of a result, or `{`"
             }));
         }
-        let (span, body) = self.body(start)?;
+        let sizes = feeds.iter().flat_map(|feed| bounded(feed).map(|(name, ..)| name.to_owned()));
+        self.sizes = sizes.collect();
+        let body = self.body(start);
+        self.sizes.clear();
+        let (span, body) = body?;
         Ok(Statement { span, kind: StatementKind::Program(Arc::new(ProgramBlock { name, feeds, fetches, body })) })
     }
 
@@ -47,11 +53,65 @@ impl Parser {
         self.advance();
         let name = self.new_name("a name for the input")?;
         let dtype = self.dtype()?;
-        let dims = self.integers(MAX_RANK)?;
+        let mut axes = Vec::new();
+        while let Some(axis) = self.feed_axis()? {
+            if axes.len() == MAX_RANK {
+                return Err(Diagnostic::new(axis.span, format!("a tensor has at most {MAX_RANK} axes")));
+            }
+            axes.push(axis);
+        }
         self.require_word("on").map_err(|error| error.with_help("an input is written `(x f32 2 3 on cpu:0)`"))?;
         let on = self.place()?;
         self.require(&TokenKind::Shut)?;
-        Ok(Feed { name, dtype, dims, on, span: start.to(self.previous()) })
+        Ok(Feed { name, dtype, axes, on, span: start.to(self.previous()) })
+    }
+
+    /// The next axis of an input: `64`, `batch..64` or `4..batch..64`.
+    fn feed_axis(&mut self) -> Parsed<Option<Spanned<FeedAxis>>> {
+        let start = self.span();
+        let is_range = self.tokens.get(self.at + 1).is_some_and(|next| next.kind == TokenKind::Range);
+        let mut least = 1;
+        match self.peek() {
+            TokenKind::Int(_) if !is_range => {
+                return Ok(Some(Spanned::new(FeedAxis::Fixed(self.signed()?), start)));
+            }
+            TokenKind::Int(_) => {
+                least = self.size("the smallest size")?;
+                self.advance();
+            }
+            TokenKind::Word(_) if is_range => {}
+            _ => return Ok(None),
+        }
+        let name = self.new_name("the name of a size")?;
+        self.require(&TokenKind::Range)?;
+        let most = self.size("the largest size")?;
+        let span = start.to(self.previous());
+        if least == 0 || most <= least {
+            let message = format!("`{}` is {least} to {most}, and bounds are two sizes or more, from 1 on", name.value);
+            return Err(Diagnostic::new(span, message).with_help("write them so: `batch..64`, which begins at 1, or `4..batch..64`"));
+        }
+        Ok(Some(Spanned::new(FeedAxis::Bounded { name: name.value, least, most }, span)))
+    }
+
+    /// Checks the bounded sizes of an input beside those of the inputs before it: of one name, the bounds are the same.
+    fn check_sizes(&self, before: &[Feed], feed: &Feed) -> Parsed<()> {
+        let mut known: Vec<(&str, usize, usize)> = before.iter().flat_map(bounded).collect();
+        for axis in &feed.axes {
+            let FeedAxis::Bounded { name, least, most } = &axis.value else { continue };
+            match known.iter().find(|(other, ..)| other == name) {
+                Some(&(_, l, m)) if (l, m) != (*least, *most) => {
+                    let message = format!("`{name}` is {least} to {most} here, and {l} to {m} before");
+                    return Err(Diagnostic::new(axis.span, message));
+                }
+                Some(_) => {}
+                None if known.len() == MOST_DIMS => {
+                    let message = format!("`{name}` is one bounded size more than the {MOST_DIMS} that a program can have");
+                    return Err(Diagnostic::new(axis.span, message));
+                }
+                None => known.push((name, *least, *most)),
+            }
+        }
+        Ok(())
     }
 
     /// `run layer x (relu y) on lane 1`; the results are bound to `names`.
@@ -95,6 +155,14 @@ impl Parser {
         let name = self.new_name(what)?;
         if before.iter().any(|other| other.value == name.value) { Err(twice(&name)) } else { Ok(name) }
     }
+}
+
+/// The bounded sizes of an input: name, smallest and largest size.
+fn bounded(feed: &Feed) -> impl Iterator<Item = (&str, usize, usize)> {
+    feed.axes.iter().filter_map(|axis| match &axis.value {
+        FeedAxis::Bounded { name, least, most } => Some((name.as_str(), *least, *most)),
+        FeedAxis::Fixed(_) => None,
+    })
 }
 
 fn twice(name: &Spanned<String>) -> Diagnostic {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::base::engine::Op;
-use crate::syntax::ast::View;
+use crate::syntax::ast::{Size, View};
 
 fn script(text: &str) -> Block {
     parse(&Source::from_text("t", "", text)).unwrap_or_else(|errors| panic!("{errors:#?}"))
@@ -54,8 +54,9 @@ fn slices_may_leave_out_either_side() {
     let ExprKind::View { view: View::Slice(slices), .. } = value("slice h rows 2.. cols ..3 axis -1 0..1").kind else {
         panic!("not a slice")
     };
-    let found: Vec<_> = slices.iter().map(|slice| (slice.axis, slice.start, slice.end)).collect();
-    assert_eq!(found, [(0, Some(2), None), (1, None, Some(3)), (-1, Some(0), Some(1))]);
+    let found: Vec<_> = slices.iter().map(|slice| (slice.axis, slice.start.clone(), slice.end.clone())).collect();
+    let number = |number| Some(Size::Number(number));
+    assert_eq!(found, [(0, number(2), None), (1, None, number(3)), (-1, number(0), number(1))]);
 }
 
 #[test]
