@@ -3,7 +3,7 @@
 //! What a caller computes from sizes (a slice up to a size, a product of two) is plain arithmetic that nobody sees. So each recording is one for certain
 //! sizes. For each bounded size there are three, which decide a polynomial of degree 2, and two more, which must agree with it. Where none does, such as for the
 //! length after a convolution with a stride, there are more, from which a quotient is found that takes the place of the size. None is 1, because axes of size 1
-//! have fewer layouts; they are within the bounds, unless these have fewer than five such sizes. All recordings must have the same steps, over values that differ in their layouts alone.
+//! have fewer layouts, and the smallest one decides nothing, because views may be empty for it, and begin anywhere; they are within the bounds, unless these have fewer than five such sizes. All recordings must have the same steps, over values that differ in their layouts alone.
 
 use hashbrown::HashMap;
 use smallvec::{SmallVec, smallvec};
@@ -102,11 +102,11 @@ const MOST_BY: u32 = 16;
 fn sizes_of(dim: &BoundedDim) -> ([usize; NODES], [usize; 2]) {
     let (least, most) = (dim.least.max(2), dim.most);
     if most - least >= 4 {
-        return ([most, least, least + (most - least) / 2], [least + 1, most - 1]);
+        return ([most, least + 1, least + (most - least) / 2], [least, most - 1]);
     }
-    let mut others = (least..=least + 4).filter(|size| *size != most);
-    let mut next = || others.next().unwrap_or(least + 4);
-    ([most, next(), next()], [next(), next()])
+    let mut others = (least + 1..).filter(|size| *size != most);
+    let mut next = || others.next().unwrap_or(most);
+    ([most, next(), next()], [least, next()])
 }
 
 /// The sizes for which a program is recorded: all bounds first, then all combinations of those that decide, then those that must agree. Combination number `n` has, of each
@@ -231,15 +231,20 @@ impl Formulas {
         }
         let mut id = None;
         if layouts.iter().any(|layout| *layout != layouts[0]) {
-            let formula = |number: &dyn Fn(&Layout) -> usize| {
-                let values: SmallVec<[usize; 16]> = layouts.iter().map(number).collect();
+            let formula = |number: &dyn Fn(&Layout) -> Option<usize>| {
+                let values: SmallVec<[Option<usize>; 16]> = layouts.iter().map(number).collect();
                 fitted(samples, &values)
             };
+            // A view without elements has any strides, and begins anywhere.
+            let of_elements = |layout: &Layout, number: usize| (layout.elements() > 0).then_some(number);
             let axes = (0..layouts[0].shape().rank()).map(|axis| {
-                Some((formula(&|layout| layout.shape().dims()[axis])?, formula(&|layout| layout.strides()[axis])?))
+                let size = formula(&|layout| Some(layout.shape().dims()[axis]))?;
+                Some((size, formula(&|layout| of_elements(layout, layout.strides()[axis]))?))
             });
             let axes = axes.collect::<Option<SmallVec<[(Formula, Formula); 4]>>>();
-            let found = axes.and_then(|axes| Some(VaryingLayout::new(formula(&Layout::offset)?, axes)));
+            let found = axes.and_then(|axes| {
+                Some(VaryingLayout::new(formula(&|layout| of_elements(layout, layout.offset()))?, axes))
+            });
             let Some(found) = found else { return false };
             id = Some(*self.ids.entry(found).or_insert_with_key(|layout| {
                 self.varying.push(layout.clone());
@@ -307,14 +312,15 @@ fn samples_for_quotients(dims: &[BoundedDim]) -> Vec<Sizes> {
     dims.iter().enumerate().flat_map(of).collect()
 }
 
-/// The formula that has these values for the samples; `None` if there is none with whole factors.
-fn fitted(samples: &[Sizes], values: &[usize]) -> Option<Formula> {
+/// The formula that has these values for the samples, where they are known; `None` if there is none with whole factors.
+fn fitted(samples: &[Sizes], values: &[Option<usize>]) -> Option<Formula> {
     let mut quotients = [Quotient::SIZE; MOST_DIMS];
     for (dim, quotient) in quotients.iter_mut().enumerate().take(samples[0].len()) {
         *quotient = quotient_of(dim, samples, values)?;
     }
     let (dims, combinations) = (samples[0].len(), NODES.pow(samples[0].len() as u32));
-    let mut numbers: SmallVec<[i128; 16]> = values[..combinations].iter().map(|value| *value as i128).collect();
+    let numbers = values[..combinations].iter().map(|value| value.map(|value| value as i128));
+    let mut numbers = numbers.collect::<Option<SmallVec<[i128; 16]>>>()?;
     // Size by size: from the values at three points to the factors of the powers 0, 1 and 2.
     for (dim, quotient) in quotients.iter().enumerate().take(dims) {
         let step = NODES.pow(dim as u32);
@@ -330,16 +336,18 @@ fn fitted(samples: &[Sizes], values: &[usize]) -> Option<Formula> {
         Some((i64::try_from(*factor).ok()?, powers))
     });
     let formula = Formula::new(terms.collect::<Option<Vec<_>>>()?, quotients);
-    samples.iter().zip(values).all(|(sizes, value)| formula.at(sizes) == Some(*value)).then_some(formula)
+    let fits = |(sizes, value): (&Sizes, &Option<usize>)| value.is_none() || formula.at(sizes) == *value;
+    samples.iter().zip(values).all(fits).then_some(formula)
 }
 
 /// The first quotient of a size of which the values are a polynomial, while all other sizes are the largest.
-fn quotient_of(dim: usize, samples: &[Sizes], values: &[usize]) -> Option<Quotient> {
+fn quotient_of(dim: usize, samples: &[Sizes], values: &[Option<usize>]) -> Option<Quotient> {
     let is_alone = |sizes: &Sizes| (0..sizes.len()).all(|other| other == dim || sizes[other] == samples[0][other]);
     let points = samples.iter().zip(values).filter(|(sizes, _)| is_alone(sizes));
-    let points: SmallVec<[(usize, usize); 16]> = points.map(|(sizes, value)| (sizes[dim], *value)).collect();
+    let points = points.filter_map(|(sizes, value)| Some((sizes[dim], (*value)?)));
+    let points: SmallVec<[(usize, usize); 16]> = points.collect();
     let fits = |quotient: &Quotient| {
-        let nodes = [0, 1, 2].map(|node| points[node]);
+        let &[nodes, ..] = points.as_chunks().0 else { return false };
         let found = polynomial(nodes.map(|(size, _)| quotient.of(size)), nodes.map(|(_, value)| value as i128));
         found.is_some_and(|[one, slope, bend]| {
             points.iter().all(|(size, value)| {

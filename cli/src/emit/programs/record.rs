@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::captured::Captured;
 use super::{Defined, MAX_ALL_STEPS, MAX_STEPS, allowed};
 use crate::base::engine::{
-    Dim, Error, InstructionList, Kind, Lane, Place, Program, ProgramError, Recorder, Site, Tensor, record, record_bounded, scope,
+    Dim, Error, InstructionList, Kind, Lane, Place, Program, ProgramError, Recorder, Site, Tensor, record,
+    record_bounded, scope,
 };
 use crate::emit::{Emitter, rounds, value};
 use crate::syntax::ast::{Block, Feed, FeedAxis, ProgramBlock, RunCall, StatementKind};

@@ -88,7 +88,8 @@ impl Parser {
         let span = start.to(self.previous());
         if least == 0 || most <= least {
             let message = format!("`{}` is {least} to {most}, and bounds are two sizes or more, from 1 on", name.value);
-            return Err(Diagnostic::new(span, message).with_help("write them so: `batch..64`, which begins at 1, or `4..batch..64`"));
+            return Err(Diagnostic::new(span, message)
+                .with_help("write them so: `batch..64`, which begins at 1, or `4..batch..64`"));
         }
         Ok(Some(Spanned::new(FeedAxis::Bounded { name: name.value, least, most }, span)))
     }
@@ -105,7 +106,8 @@ impl Parser {
                 }
                 Some(_) => {}
                 None if known.len() == MOST_DIMS => {
-                    let message = format!("`{name}` is one bounded size more than the {MOST_DIMS} that a program can have");
+                    let message =
+                        format!("`{name}` is one bounded size more than the {MOST_DIMS} that a program can have");
                     return Err(Diagnostic::new(axis.span, message));
                 }
                 None => known.push((name, *least, *most)),
