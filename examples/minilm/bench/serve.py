@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """`minilm serve` beside a PyTorch server of the same model, under wrk: a table, and a JSON file.
 
-    serve.py MINILM TOOLS MODEL_FOLDER OUT.json [--runs N] [--seconds S] [--connections N,N,...] [--batch N] [--wait MS]
+    serve.py MINILM TOOLS MODEL_FOLDER OUT.json [--runs N] [--seconds S] [--connections N,N,...] [--batch N] [--wait MS] [--characters N]
 
 TOOLS is the folder of build.sh. First the embeddings of both servers are compared with references. Then, for each number of connections, both
 are measured in turn, each in N runs of S seconds; the table has the medians over the runs. Requests have one text each, of those of
-data/sentences.json that have at most 200 characters. A load generator and a server share the machine, as in any test on one. Last comes an overload of `minilm serve`: 64
+data/sentences.json that have at most N characters (200): with more, of mixed lengths. A load generator and a server share the machine, as in any test on one. Last comes an overload of `minilm serve`: 64
 connections and a queue of 16.
 """
 
@@ -22,10 +22,6 @@ import urllib.request
 
 HERE = pathlib.Path(__file__).parent
 DATA = HERE.parent / "data"
-
-# Of a text that is sent under load.
-MOST_CHARACTERS = 200
-
 
 class Server:
     """A server that runs until the end of the block."""
@@ -80,12 +76,13 @@ def main():
     arguments.add_argument("--connections", default="1,8,32")
     arguments.add_argument("--batch", default="32")
     arguments.add_argument("--wait", default="2")
+    arguments.add_argument("--characters", type=int, default=200)
     options = arguments.parse_args()
 
     wrk = shutil.which("wrk") or options.tools / "root/usr/bin/wrk"
     texts = json.loads((DATA / "sentences.json").read_text())
-    # A batch is as long as its longest text.
-    short = [text for text in texts if len(text) <= MOST_CHARACTERS]
+    # A batch of the server of PyTorch is as long as its longest text.
+    short = [text for text in texts if len(text) <= options.characters]
     bodies = options.tools / "bodies"
     bodies.write_text("".join(json.dumps({"texts": [text]}) + "\n" for text in short))
     ours = [options.minilm, "serve", "--listen", "127.0.0.1:0", "--model", options.model]
