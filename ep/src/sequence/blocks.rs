@@ -60,7 +60,7 @@ pub(super) struct Bodies {
 
 impl Rounds {
     /// How many.
-    pub(super) fn made(&self) -> u64 {
+    pub fn made(&self) -> u64 {
         self.made
     }
 

@@ -46,7 +46,7 @@ use crate::sequence::block_graph::{self, BlockGraph};
 use crate::sequence::blocks::{Part, Rounds, Test};
 use crate::sequence::branches::{Branches, SequenceBranch};
 use crate::sequence::buffers::{Buffers, SequenceBuffer, located};
-use crate::sequence::command_sequence::stretches::{Stretch, commands, is_announced, parts};
+use crate::sequence::command_sequence::stretches::{RunNow, Stretch, commands, is_announced, parts};
 use crate::sequence::commands::Commands;
 use crate::sequence::fused::describe;
 use crate::sequence::fused_group::{FusedGroup, FusedKernel};
@@ -443,6 +443,7 @@ impl CommandSequence {
             self.note_loop(graphs.loops_run(), position)?;
         }
         while let Some(part) = self.parts.get(position.next) {
+            let run = RunNow { number: run, rounds: position.rounds.made() };
             if !position.is_known && self.launch_blocks(stream, buffers, run, position)? {
                 continue;
             }
@@ -537,7 +538,7 @@ impl CommandSequence {
         stretch: &Stretch,
         stream: &mut dyn Commands,
         buffers: &[Operand<'static>],
-        run: u64,
+        run: RunNow,
     ) -> Result<(), SequenceError> {
         let step = stretch.steps.start;
         let look = self.looks.get(step).and_then(Option::as_ref);

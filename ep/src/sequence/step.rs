@@ -60,6 +60,8 @@ pub enum SequenceWork {
         params: Params,
         /// By how many counter blocks each run's numbers start after those of the previous run.
         advance: u64,
+        /// Whether it lies in a loop: then each round draws numbers of its own.
+        in_loop: bool,
     },
     /// Copies the first operand to the second.
     Copy,
@@ -242,11 +244,16 @@ impl SequenceStep {
     }
 }
 
-/// The parameters of a [`SequenceWork::Draw`] in run number `run`. After 2^64 counter blocks the random numbers repeat.
-pub fn params_of_run(params: &Params, advance: u64, run: u64) -> Params {
+/// How many counter blocks the numbers of a round of a loop start after those of the round before: more than all runs together draw outside of loops.
+const BLOCKS_OF_A_ROUND: u64 = 1 << 40;
+
+/// The parameters of a [`SequenceWork::Draw`] in run number `run`, after so many `rounds` of the run's loops if it lies in one. Numbers repeat after 2^24 rounds, after as many
+/// runs as draw 2^40 counter blocks, and after 2^64 counter blocks.
+pub fn params_of_run(params: &Params, (advance, run): (u64, u64), rounds: u64) -> Params {
     match params.extra {
         Extra::Random { seed, counter } => {
-            let counter = counter.wrapping_add(advance.wrapping_mul(run));
+            let of_round = BLOCKS_OF_A_ROUND.wrapping_mul(rounds);
+            let counter = counter.wrapping_add(advance.wrapping_mul(run)).wrapping_add(of_round);
             Params { extra: Extra::Random { seed, counter }, ..*params }
         }
         _ => *params,

@@ -1,38 +1,12 @@
 //! The plans that the passes make of loops and branches, as golden texts, and plans that they must not make.
 
-use streamvm_ep::{Access, DType, DeviceId, Op, Params};
-use streamvm_instructions::{Generator, InstructionsBuilder, Tensor};
+use streamvm_ep::{Access, DType, DeviceId};
+use streamvm_instructions::{InstructionsBuilder, Tensor};
 
 use crate::compile::compile;
 use crate::compile::tests::{CPU, SIM, compiled, recorded, x, x_like};
 use crate::plan::compiled::BufferRole;
-use crate::{CompileOptions, Compiled, Recorder, Work, record};
-
-/// In a block, recording refuses random numbers with the line, and the compiler refuses them in programs of another origin.
-#[test]
-fn random_numbers_in_blocks_are_refused() {
-    let generator = Generator::new(1);
-    let draws = |r: &Recorder| {
-        let mut builder = InstructionsBuilder::new();
-        let drawn = builder.rand(&generator, CPU, DType::F32, &[16])?;
-        r.submit(builder.finish())?;
-        Ok(drawn)
-    };
-    let refused = record("p", |r| {
-        let yes = r.full(CPU, DType::Bool, &[], true)?;
-        r.if_true(&yes, || draws(r).map(drop))
-    });
-    let text = refused.expect_err("it cannot be recorded").to_string();
-    assert!(text.contains("random") && text.contains("tests.rs:"), "{text}");
-    let mut program = recorded(|r| {
-        let (yes, y) = (r.full(CPU, DType::Bool, &[], true)?, x(r)?.neg()?);
-        r.if_true(&yes, || y.fill(1.0))?;
-        r.fetch("y", &y)
-    });
-    program.steps[3].work = Work::Call(Op::Uniform, Params::random(1, 0));
-    let refused = compile(&program, &CompileOptions::default()).expect_err("it cannot be compiled").to_string();
-    assert!(refused.contains("step 3 (uniform)") && refused.contains("random"), "{refused}");
-}
+use crate::{CompileOptions, Compiled, Work};
 
 /// `x` is counted to eleven. `unused` is written in the loop, and no step reads it; `carried` is read in the next round only.
 #[test]

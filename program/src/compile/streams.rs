@@ -13,12 +13,11 @@ use streamvm_instructions::{Error, HOST_DEVICE, Place, ProgramError, copy_stream
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::ir::program::{Operand, Program, Step, Work};
-use crate::record::recording::DRAWN_IN_BLOCK;
 
 /// The stream of each unit, on the lane of its steps.
 ///
 /// # Errors
-/// [`ProgramError::NotCompiled`] if a block has steps or conditions on several streams, or if a step of a block draws random numbers.
+/// [`ProgramError::NotCompiled`] if a block has steps or conditions on several streams.
 pub(super) fn of(program: &Program, kept: &[usize], units: &[Range<usize>]) -> Result<Vec<StreamKey>, Error> {
     let host = host_device(program);
     let mut streams = Vec::with_capacity(units.len());
@@ -29,9 +28,6 @@ pub(super) fn of(program: &Program, kept: &[usize], units: &[Range<usize>]) -> R
         let mut lane: Option<u32> = None;
         for &number in numbers {
             let step = &program.steps[number];
-            if is_block && matches!(&step.work, Work::Call(op, _) if op.is_random()) {
-                return Err(refused(program, number, step, &format!("is refused: {DRAWN_IN_BLOCK}")));
-            }
             if step.function().is_some_and(|function| !function.device().kind.info().runs_functions) {
                 return Err(refused(program, number, step, RUNS_NONE));
             }

@@ -18,9 +18,7 @@ use crate::ir::program::{
     FUNCTION_IN_BLOCK, MOST_NESTED, Operand, Program, Step, StepOrder, Value, ValueId, ValueRole, Work,
 };
 use crate::ir::section::SECTION_IN_BLOCK;
-use crate::record::recording::{
-    BESIDE_BLOCK, DRAWN_IN_BLOCK, OF_ENDED_BLOCK, Recording, TOO_DEEP, WRITES_FEED, elsewhere,
-};
+use crate::record::recording::{BESIDE_BLOCK, OF_ENDED_BLOCK, Recording, TOO_DEEP, WRITES_FEED, elsewhere};
 use crate::record::results::Results;
 
 /// The value of the recording that a value of the called program becomes.
@@ -149,7 +147,6 @@ impl Recording {
                 Err(ProgramError::NotRecordable { what, site: *site, why: why.to_owned() }.into())
             };
             match work {
-                Work::Call(op, _) if op.is_random() && depth > 0 => return refused(DRAWN_IN_BLOCK),
                 Work::If | Work::While if depth == MOST_NESTED => return refused(TOO_DEEP),
                 Work::If | Work::While => depth += 1,
                 Work::End => depth -= 1,

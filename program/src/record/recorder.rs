@@ -210,8 +210,8 @@ impl Recorder {
     /// Nothing is recorded then. A feed or parameter is missing, unknown or given twice ([`ProgramError::Unknown`]), or does not fit
     /// ([`ProgramError::Mismatch`], [`ProgramError::PartOfStorage`]); a parameter that the program writes is also a feed, or another parameter, of the call
     /// ([`BuildError::Overlap`](streamvm_instructions::BuildError::Overlap)). [`ProgramError::NotRecordable`]: a tensor is not of this recording, or
-    /// was made in a block that has ended; the program writes a feed of this recording; it draws random numbers, or calls functions on another device than a
-    /// CPU, and a block is open; more than 64 blocks would be nested. [`Error::NeverWritten`] and [`Error::Released`] of a tensor. [`ProgramError::Malformed`] and [`ProgramError::Name`] of the
+    /// was made in a block that has ended; the program writes a feed of this recording; it calls functions on another device than a CPU, and a block is
+    /// open; more than 64 blocks would be nested. [`Error::NeverWritten`] and [`Error::Released`] of a tensor. [`ProgramError::Malformed`] and [`ProgramError::Name`] of the
     /// program.
     #[track_caller]
     pub fn call(

@@ -151,7 +151,6 @@ impl Recording {
         let refused =
             |why: &str| Err(ProgramError::NotRecordable { what: name.to_owned(), site, why: why.to_owned() }.into());
         let work = match &instruction.kind {
-            Kind::Call { op, .. } if op.is_random() && !self.open.is_empty() => return refused(DRAWN_IN_BLOCK),
             Kind::Call { op, params } => Some(Work::Call(*op, *params)),
             Kind::Copy => Some(Work::Copy),
             Kind::Fill(value) => Some(Work::Fill(*value)),
@@ -461,10 +460,6 @@ impl Recording {
         Ok(())
     }
 }
-
-/// Why a step of a block cannot draw random numbers.
-pub(crate) const DRAWN_IN_BLOCK: &str =
-    "in a block, random numbers would be the same in each round; draw them before the block";
 
 /// Why a feed cannot have a bounded size.
 const ONCE_CALLED: &str = "it has a bounded size, for which a closure is called several times; record it by `record_bounded`, `vm.record_bounded` or `Jit::bounded`";

@@ -14,13 +14,14 @@ use crate::compiled::blocks::{By, count_to};
 pub type Scenario = fn(&Vm, DeviceId);
 
 /// The scenarios, each with its name.
-pub const SCENARIOS: [(&str, Scenario); 9] = [
+pub const SCENARIOS: [(&str, Scenario); 10] = [
     ("a loop counts to eleven", count_to_eleven),
     ("a loop fails after the most rounds", most_rounds),
     ("a loop fails after its time", most_loop_time),
     ("a step that fails ends its loop", a_failure_ends_the_loop),
     ("a failed input ends a loop", a_failed_input_ends_the_loop),
     ("random numbers are those of a CPU", random_numbers),
+    ("each round of a loop draws other random numbers", random_numbers_of_rounds),
     ("several runs of several blocks are in flight", several_runs),
     ("a run with blocks is watched", watched),
     ("a block that does not run leaves a parameter as it is", left_out),
@@ -159,6 +160,54 @@ fn random_numbers(vm: &Vm, device: DeviceId) {
 }
 
 /// A loop, a branch on what it left, and another loop; runs on three lanes at once.
+/// Numbers that the rounds of a loop, a branch in it, a branch outside, and calls before and behind it draw: no two are the same, in no run; a run that is repeated draws its
+/// own again, and a CPU draws the same.
+fn random_numbers_of_rounds(vm: &Vm, device: DeviceId) {
+    const ROUNDS: i32 = 4;
+    let record = |device: DeviceId| {
+        let generator = Generator::new(9);
+        vm.record("rounds", |r| {
+            let draw = || r.rand(&generator, device, DType::F32, &[3]);
+            let empty = || r.zeros(device, DType::F32, &[3]);
+            // The draws of the rounds, the first of which is the oldest, and of the branch in the last round.
+            let rounds = (0..ROUNDS).map(|_| empty()).collect::<Result<Vec<Tensor>, Error>>()?;
+            let (in_branch, beside) = (empty()?, empty()?);
+            r.fetch("before", &draw()?)?;
+            let (round, most) = (r.full(device, DType::I32, &[], 0)?, r.full(device, DType::I32, &[], ROUNDS)?);
+            let goes_on = round.lt(&most)?;
+            r.while_true(&goes_on, || {
+                for pair in rounds.windows(2) {
+                    pair[0].copy_from(&pair[1])?;
+                }
+                rounds[rounds.len() - 1].copy_from(&draw()?)?;
+                r.if_true(&goes_on, || in_branch.copy_from(&draw()?))?;
+                round.copy_from(&(&round + 1)?)?;
+                goes_on.copy_from(&round.lt(&most)?)
+            })?;
+            r.if_true(&round.eq(&most)?, || beside.copy_from(&draw()?))?;
+            r.fetch("after", &draw()?)?;
+            r.fetch("in_branch", &in_branch)?;
+            r.fetch("beside", &beside)?;
+            rounds.iter().enumerate().try_for_each(|(round, tensor)| r.fetch(format!("round{round}"), tensor))
+        })
+    };
+    let numbers = |executable: &Executable| -> Vec<u32> {
+        let results = executable.run(&[]).expect("it is submitted").take();
+        results.iter().flat_map(|tensor| tensor.to_vec::<f32>().expect("it runs")).map(f32::to_bits).collect()
+    };
+    let drawing = compile(vm, record(device), &[]);
+    let runs = [(); 3].map(|()| numbers(&drawing));
+    let mut all = runs.concat();
+    assert_eq!(all.len(), 3 * 3 * (ROUNDS as usize + 4));
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), runs.concat().len(), "some numbers come twice");
+    drawing.set_next_run(1);
+    assert_eq!(numbers(&drawing), runs[1]);
+    let on_cpu = compile(vm, record(CPU), &[]);
+    assert_eq!([(); 3].map(|()| numbers(&on_cpu)), runs);
+}
+
 fn several_runs(vm: &Vm, device: DeviceId) {
     let program = vm.record("several", |r| {
         let x = r.feed("x", device, DType::I32, &[])?;

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
+use smallvec::SmallVec;
 use streamvm_ep::{
     self as ep, DeviceKind, FnContext, FnError, GraphOwner, InlineFn, Layout, ProgramStep, RestOfSegment,
     SegmentOptions, SegmentRun, SequenceBranch, SequenceBuffer, SequenceError, SequenceFlag, SequenceFunction,
@@ -170,7 +171,16 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment, graphs: Graph
     };
     let buffers: Vec<SequenceBuffer> = segment.uses.iter().map(buffer).collect();
     let steps = compiled.steps_of(segment.steps.clone());
-    let load = |step: &CompiledStep<'_>| sequence_step(env, kind, segment, step, compiled);
+    // For each block around a step whether it is a loop.
+    let mut blocks: SmallVec<[bool; 8]> = SmallVec::new();
+    let mut load = |step: &CompiledStep<'_>| {
+        match step.work {
+            Work::If | Work::While => blocks.push(matches!(step.work, Work::While)),
+            Work::End => _ = blocks.pop(),
+            _ => {}
+        }
+        sequence_step(env, kind, segment, (step, blocks.contains(&true)), compiled)
+    };
     // Groups are in the order of their steps, each within one segment.
     let first = compiled.fused().partition_point(|group| group.steps.start < segment.steps.start);
     let groups = compiled.fused()[first..].iter().take_while(|group| group.steps.end <= segment.steps.end);
@@ -254,12 +264,12 @@ fn loaded_group(compiled: &Compiled, group: &FusedSteps, first: usize) -> Sequen
     }
 }
 
-/// A step of the compiler with the kernel that runs it.
+/// A step of the compiler with the kernel that runs it; `in_loop` tells whether it lies in a loop.
 fn sequence_step(
     env: &Environment,
     kind: DeviceKind,
     segment: &Segment,
-    step: &CompiledStep<'_>,
+    (step, in_loop): (&CompiledStep<'_>, bool),
     compiled: &Compiled,
 ) -> Result<SequenceStep, Error> {
     let work = match step.work {
@@ -268,7 +278,7 @@ fn sequence_step(
             let kernel = env.kernels.get(*op, kind, dtype)?;
             match step.advance {
                 0 => SequenceWork::Kernel(kernel, *params),
-                advance => SequenceWork::Draw { kernel, params: *params, advance },
+                advance => SequenceWork::Draw { kernel, params: *params, advance, in_loop },
             }
         }
         Work::Copy => SequenceWork::Copy,

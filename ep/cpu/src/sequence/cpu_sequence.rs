@@ -341,10 +341,11 @@ impl CpuSequence {
                     self.timed::<TIMED, _>(place, || unsafe { group.run(buffers) })?;
                 }
                 Part::Work(Work::Draw(single)) => {
-                    let SequenceWork::Draw { kernel, params, advance } = &single.work else {
+                    let SequenceWork::Draw { kernel, params, advance, in_loop } = &single.work else {
                         unreachable!("`new` makes a draw of no other work")
                     };
-                    let work = SequenceWork::Kernel(*kernel, params_of_run(params, *advance, run));
+                    let made = if *in_loop { rounds.made() } else { 0 };
+                    let work = SequenceWork::Kernel(*kernel, params_of_run(params, (*advance, run), made));
                     begin(single.number);
                     // SAFETY: as above.
                     self.timed::<TIMED, _>(place, || unsafe { self.run_single(single, &work, buffers, operands) })?;

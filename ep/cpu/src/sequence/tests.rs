@@ -347,7 +347,7 @@ fn draws_are_others_in_each_run() {
         sequence.expect("a step within its buffer").run(&mut context, run).expect("it runs");
         data
     };
-    let draw = SequenceWork::Draw { kernel, params: Params::random(7, 5), advance: 3 };
+    let draw = SequenceWork::Draw { kernel, params: Params::random(7, 5), advance: 3, in_loop: false };
     for number in [0, 1, 4] {
         assert_eq!(run(draw.clone(), number), run(SequenceWork::Kernel(kernel, Params::random(7, 5 + 3 * number)), 0));
     }
@@ -571,7 +571,7 @@ fn an_output_that_an_input_shares_in_another_way_is_refused() {
         unreachable!("a kernel")
     };
     let drawn = SequenceStep {
-        work: SequenceWork::Draw { kernel, params, advance: 1 },
+        work: SequenceWork::Draw { kernel, params, advance: 1, in_loop: false },
         operands: vec![vector(0, 0, 2, Read), vector(0, 8, 2, Read), vector(0, 4, 2, Write)],
     };
     assert!(matches!(over(drawn), Err(SequenceError::Operands { step: 0, .. })), "a draw is no exception");

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use super::stretches::RunNow;
 use super::{Command, CommandSequence, SequencePosition};
 use crate::call::operand::Operand;
 use crate::errors::sequence_error::SequenceError;
@@ -20,7 +21,7 @@ impl CommandSequence {
         &self,
         stream: &mut dyn Commands,
         buffers: &[Operand<'static>],
-        run: u64,
+        run: RunNow,
         position: &mut SequencePosition,
     ) -> Result<bool, SequenceError> {
         let Some(BlockGraph { parts, step, depth, has_loops }) = self.block_graph_at(position) else {
@@ -83,7 +84,7 @@ impl CommandSequence {
         parts: Range<usize>,
         stream: &mut dyn Graphs,
         buffers: &[Operand<'static>],
-        run: u64,
+        run: RunNow,
     ) -> Result<(), SequenceError> {
         let mut next = parts.start;
         while next < parts.end {

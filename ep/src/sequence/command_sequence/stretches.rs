@@ -25,6 +25,15 @@ pub(super) struct Stretch {
     pub(super) together: bool,
 }
 
+/// What decides about the random numbers of commands that are queued now.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct RunNow {
+    /// The number of the run.
+    pub(super) number: u64,
+    /// The rounds that its loops have made.
+    pub(super) rounds: u64,
+}
+
 /// Divides the steps. A single command is queued by itself: a graph would save no call. With `alone`, each command is.
 ///
 /// # Errors
@@ -84,7 +93,7 @@ impl CommandSequence {
         Stretch { steps, together }: &Stretch,
         stream: &mut dyn Commands,
         buffers: &[Operand<'static>],
-        run: u64,
+        run: RunNow,
     ) -> Result<(), SequenceError> {
         let failed = |error| SequenceError::Step { step: steps.start, error };
         if *together && let Some(graphs) = stream.graphs() {
@@ -110,7 +119,7 @@ impl CommandSequence {
         steps: &Range<usize>,
         stream: &mut dyn Commands,
         buffers: &[Operand<'static>],
-        run: u64,
+        run: RunNow,
     ) -> Result<(), SequenceError> {
         let lanes = if self.branches.is_empty() { 1 } else { self.branches.lanes(steps) };
         if lanes >= 2
@@ -132,7 +141,7 @@ impl CommandSequence {
         steps: &Range<usize>,
         stream: &mut dyn Graphs,
         buffers: &[Operand<'static>],
-        run: u64,
+        run: RunNow,
     ) -> Result<(), SequenceError> {
         for Turn { steps, lane, behind, mark } in self.branches.turns(steps) {
             let failed = |error| SequenceError::Step { step: steps.start, error };
@@ -151,7 +160,7 @@ impl CommandSequence {
         steps: &Range<usize>,
         stream: &mut dyn Commands,
         buffers: &[Operand<'static>],
-        run: u64,
+        run: RunNow,
     ) -> Result<(), SequenceError> {
         let mut operands: SmallVec<[Operand; MOST_OPERANDS]> = (0..MOST_OPERANDS).map(|_| Operand::blank()).collect();
         let mut fused =
@@ -181,8 +190,8 @@ impl CommandSequence {
                     let inputs = operands.len() - 1;
                     stream.launch(&mut KernelCall::new(*kernel, operands, inputs, params))
                 }
-                (SequenceWork::Draw { kernel, params, advance }, operands) => {
-                    let params = &params_of_run(params, *advance, run);
+                (SequenceWork::Draw { kernel, params, advance, in_loop }, operands) => {
+                    let params = &params_of_run(params, (*advance, run.number), if *in_loop { run.rounds } else { 0 });
                     let inputs = operands.len() - 1;
                     stream.launch(&mut KernelCall::new(*kernel, operands, inputs, params))
                 }
