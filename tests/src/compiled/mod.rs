@@ -26,7 +26,7 @@ pub use views::Views;
 pub use waits::{Waits, waits_of};
 
 use streamvm::program::{CompileOptions, Compiled, Program, Recorder};
-use streamvm::{DType, DeviceId, Error, Fetches, InstructionsBuilder, Lane, Op, Params, Place, Tensor, Vm};
+use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Lane, Op, Params, Place, Tensor, Vm};
 
 use crate::compiled::blocks::By;
 use crate::compiled::functions::Orders;
@@ -75,6 +75,7 @@ fn calls<'v>(
         }
         let number = if apart.once_in(4) { Some(apart.below(5) as i64) } else { None };
         let result = match draw.below(if sections.is_some() { 16 } else { 15 }) {
+            0 | 1 if apart.once_in(5) => mixed(&mut apart, (&x, &y), devices, by)?,
             0 | 1 if let Some(number) = number => (&x + number)?,
             2 if let Some(number) = number => (number - &x)?,
             0 | 1 => (&x + &y)?,
@@ -151,6 +152,22 @@ fn calls<'v>(
     fetched.push(tensors[tensors.len() - 1].clone());
     views::fetched_also(&mut apart, &tensors, empty, &mut fetched)?;
     Ok(fetched)
+}
+
+/// The sum of `x` and of a copy of `y` on another device, or of another dtype: a recording inserts what calls on an engine need, copies to the device of `x` and casts.
+fn mixed(draw: &mut Random, (x, y): (&Tensor, &Tensor), devices: &[DeviceId], by: By<'_>) -> Result<Tensor, Error> {
+    let y = y.to(*draw.pick(devices))?;
+    let y = if draw.once_in(2) { y.cast(DType::F32)? } else { y };
+    let sum = match by {
+        By::Recording(r) => {
+            r.insert_transfers(true)?;
+            let sum = x + &y;
+            r.insert_transfers(false)?;
+            sum?
+        }
+        By::Engine(_) => (&x.cast(y.dtype())? + &y.to(x.place())?)?,
+    };
+    sum.cast(DType::I32)
 }
 
 /// Makes a block over the device of `x` and `y` that changes one of `targets` there, if one is: a branch or a loop of up to three rounds. On a CPU some
@@ -280,11 +297,23 @@ fn try_compare(
         check_plan(compiled, seed)?;
         let run = |round: usize| {
             let _lane = Lane(if round < SIDE_BY_SIDE { round as u32 % 2 } else { 0 }).enter();
-            let run = executable.run(&[("a", &tensors[0]), ("b", &tensors[1])]).expect("it is submitted");
-            (round, run, start.to(CPU).expect("a copy"))
+            let feeds = [("a", &tensors[0]), ("b", &tensors[1])];
+            // Every third one is an instruction of a list, with a call before and one behind it.
+            let found: Vec<Tensor> = if round % 3 == 1 {
+                let mut builder = InstructionsBuilder::new();
+                let a = builder.copy(&tensors[0], tensors[0].place()).expect("a copy");
+                let run = executable.run_in(&mut builder, &[("a", &a), feeds[1]]).expect("it is appended");
+                let copy = |(_, tensor): (&str, &Tensor)| builder.copy(tensor, tensor.place()).expect("a copy");
+                let found = run.iter().map(copy).collect();
+                vm.submit(builder.finish()).expect("it is submitted");
+                found
+            } else {
+                let mut run = executable.run(&feeds).expect("it is submitted");
+                run.take()
+            };
+            (round, found, start.to(CPU).expect("a copy"))
         };
-        let check = |(round, run, after): (usize, Fetches, Tensor)| {
-            let found: Vec<Tensor> = run.iter().map(|(_, tensor)| tensor.clone()).collect();
+        let check = |(round, found, after): (usize, Vec<Tensor>, Tensor)| {
             let (results, left) = (elements(&found), elements(&[after]));
             if (&results, &left) == (&expected[round].0, &expected[round].1) {
                 return Ok(());
