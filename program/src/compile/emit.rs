@@ -253,7 +253,7 @@ fn uses(
             let extent = extents::joined(&extents[place], &extent);
             if extent != extents[place] {
                 known.bytes = extent.span();
-                known.view = (!extents::is_dense(&extent)).then_some(operand.layout);
+                known.view = (!extents::is_dense(&extent)).then(|| extents::without_repeats(&operand.layout));
                 extents[place] = extent;
             }
         }

@@ -39,6 +39,14 @@ pub(super) fn joined(one: &Footprint, other: &Footprint) -> Footprint {
     dense(one.start.min(other.start)..one.end.max(other.end))
 }
 
+/// A view of the same elements, each once, where a view repeats them along an axis: an instruction that writes them declares no other.
+pub(super) fn without_repeats(layout: &Layout) -> Layout {
+    let axes = layout.shape().dims().iter().zip(layout.strides()).filter(|(_, stride)| **stride > 0);
+    let (dims, strides): (Vec<usize>, Vec<usize>) = axes.map(|(size, stride)| (*size, *stride)).unzip();
+    let shape = Shape::new(&dims).ok();
+    shape.and_then(|shape| Layout::with_strides(shape, &strides, layout.offset()).ok()).unwrap_or(*layout)
+}
+
 /// What an instruction declares if it does both: reads or writes all bytes that either uses.
 pub(super) fn both(one: Access, other: Access) -> Access {
     if one == other { one } else { Access::ReadWrite }

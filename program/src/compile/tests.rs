@@ -1,7 +1,7 @@
 //! What the passes do, as golden texts, and what they must not do.
 
 use hashbrown::HashMap;
-use streamvm_ep::{Access, DType, DeviceId, Op, Params};
+use streamvm_ep::{Access, DType, DeviceId, Layout, MemoryKind, Op, Params, Shape};
 use streamvm_instructions::{Error, Generator, InstructionsBuilder, ProgramError, Tensor};
 
 use crate::compile::compile;
@@ -459,4 +459,27 @@ fn a_run_that_needs_more_bytes_than_can_be_counted_is_refused() {
     });
     let error = compile(&program, &CompileOptions::default()).expect_err("20 EiB").to_string();
     assert!(error.contains(&format!("a run needs {} bytes", 5_u128 << 62)), "{error}");
+}
+
+/// A segment that reads a column along an axis on which it is repeated, and then writes the column, declares the column: a write has no element twice.
+#[test]
+fn a_segment_declares_a_repeated_view_without_its_repeats() {
+    let plan = compiled(|r| {
+        let table =
+            r.parameter("table", &Tensor::unbound(SIM.into(), MemoryKind::Device, DType::F32, Shape::new(&[4, 4])?))?;
+        let column = table.slice(1, 0..1)?;
+        let wide = column.broadcast_to(&[4, 4])?.exp()?;
+        column.copy_from(&wide.slice(1, 2..3)?)?;
+        // A second segment, on a copy stream.
+        r.fetch("y", &wide.to(CPU)?)
+    });
+    let views: Vec<&Layout> = plan
+        .segments()
+        .iter()
+        .flat_map(|segment| &segment.uses)
+        .filter(|it| it.access.writes())
+        .filter_map(|it| it.view.as_ref())
+        .collect();
+    assert_eq!(views.len(), 1, "{plan}");
+    assert!(!views[0].overlaps_itself() && views[0].elements() == 4, "{views:?}");
 }
