@@ -219,13 +219,6 @@ fn what_does_not_fit_is_refused_and_records_nothing() {
             }),
         ),
         (
-            "uniform of program \"draws\"",
-            Box::new(|r, _, _| {
-                let yes = r.full(CPU, DType::Bool, &[], true)?;
-                r.if_true(&yes, || r.call(&draws, &[], &[]).map(drop))
-            }),
-        ),
-        (
             "a tensor that a block writes first",
             Box::new(|r, x, w| {
                 let mut made = None;
