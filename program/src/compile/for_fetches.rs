@@ -12,7 +12,7 @@ use crate::plan::options::CompileOptions;
 
 impl Program {
     /// The program that computes these fetches, in this order, and nothing that they do not need: steps, feeds and parameters that no named fetch needs are
-    /// left out, functions and updates of parameters among them. A critical section is kept where one of its steps is, and an order of two kept steps that came
+    /// left out, functions and updates of parameters among them; a feed with bounded sizes stays. A critical section is kept where one of its steps is, and an order of two kept steps that came
     /// about through functions that are left out. Takes time in proportion to the program, and to the orders that such functions pass on.
     ///
     /// ```
@@ -144,11 +144,14 @@ impl Program {
         self.orders = orders.filter(|order| !order.earlier.is_empty() && !order.later.is_empty()).collect();
     }
 
-    /// Drops the values, feeds and parameters that no step uses and no fetch names.
+    /// Drops the values, feeds and parameters that no step uses and no fetch names; feeds with bounded sizes stay.
     fn keep_used_values(&mut self) {
         let mut used = vec![false; self.values.len()];
         let of_steps = self.steps.iter().flat_map(|step| &step.operands).map(|operand| operand.value);
-        of_steps.chain(self.fetches.iter().map(|fetch| fetch.value)).for_each(|value| used[value.0] = true);
+        // Feeds that give bounded sizes are needed for these.
+        let of_sizes = self.feeds.iter().filter(|feed| feed.varying.is_some()).map(|feed| feed.value);
+        let of_fetches = self.fetches.iter().map(|fetch| fetch.value);
+        of_steps.chain(of_fetches).chain(of_sizes).for_each(|value| used[value.0] = true);
         let mut numbers = vec![ValueId(0); used.len()];
         let mut count = 0;
         for (value, used) in used.iter().enumerate() {

@@ -99,7 +99,7 @@ impl Program {
         }
     }
 
-    pub(super) fn malformed(&self, what: String) -> Error {
+    pub(crate) fn malformed(&self, what: String) -> Error {
         ProgramError::Malformed { program: self.name.clone(), what }.into()
     }
 

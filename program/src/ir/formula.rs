@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use streamvm_ep::{Layout, MAX_RANK, Shape};
 
 use crate::ir::dims::{BoundedDim, MOST_DIMS};
@@ -19,7 +19,7 @@ impl Quotient {
     pub(crate) const SIZE: Quotient = Quotient { plus: 0, by: 1 };
 
     pub(crate) fn of(self, size: usize) -> usize {
-        (size + self.plus as usize) / self.by as usize
+        size.saturating_add(self.plus as usize) / self.by as usize
     }
 }
 
@@ -40,17 +40,17 @@ struct Term {
 }
 
 impl Formula {
-    /// The sum of these products: of a factor, and of each size, or quotient of it, with a power.
+    /// The sum of these products: of a factor, and of each size, or quotient of it, with a power. `None` if a factor is too large.
     pub(crate) fn new(
         terms: impl IntoIterator<Item = (i64, [u8; MOST_DIMS])>,
         mut quotients: [Quotient; MOST_DIMS],
-    ) -> Formula {
+    ) -> Option<Formula> {
         let mut sorted: Vec<Term> = terms.into_iter().map(|(factor, powers)| Term { powers, factor }).collect();
         sorted.sort_unstable();
         let mut terms: SmallVec<[Term; 2]> = SmallVec::new();
         for term in sorted {
             match terms.last_mut() {
-                Some(last) if last.powers == term.powers => last.factor = last.factor.wrapping_add(term.factor),
+                Some(last) if last.powers == term.powers => last.factor = last.factor.checked_add(term.factor)?,
                 _ => terms.push(term),
             }
         }
@@ -60,7 +60,7 @@ impl Formula {
                 *quotient = Quotient::SIZE;
             }
         }
-        Formula { terms, quotients }
+        Some(Formula { terms, quotients })
     }
 
     /// The size with this number in [`Program::dims`], if the formula is just that.
@@ -75,15 +75,20 @@ impl Formula {
         self.terms.is_empty()
     }
 
+    fn zero() -> Formula {
+        Formula { terms: SmallVec::new(), quotients: [Quotient::SIZE; MOST_DIMS] }
+    }
+
     fn one() -> Formula {
-        Formula::new([(1, [0; MOST_DIMS])], [Quotient::SIZE; MOST_DIMS])
+        let terms = smallvec![Term { powers: [0; MOST_DIMS], factor: 1 }];
+        Formula { terms, quotients: [Quotient::SIZE; MOST_DIMS] }
     }
 
     fn uses(&self, dim: usize) -> bool {
         self.terms.iter().any(|term| term.powers[dim] > 0)
     }
 
-    /// The product; `None` if it is no formula, because the two have different quotients of one size.
+    /// The product; `None` if it is no formula, because the two have different quotients of one size, or because a number is too large.
     fn times(&self, other: &Formula) -> Option<Formula> {
         let mut quotients = self.quotients;
         for dim in (0..MOST_DIMS).filter(|dim| other.uses(*dim)) {
@@ -92,13 +97,15 @@ impl Formula {
             }
             quotients[dim] = other.quotients[dim];
         }
-        let products = self.terms.iter().flat_map(|one| {
-            other.terms.iter().map(|other| {
-                let powers = std::array::from_fn(|dim| one.powers[dim] + other.powers[dim]);
-                (one.factor.wrapping_mul(other.factor), powers)
-            })
-        });
-        Some(Formula::new(products, quotients))
+        let mut products = Vec::with_capacity(self.terms.len() * other.terms.len());
+        for (one, other) in self.terms.iter().flat_map(|one| other.terms.iter().map(move |other| (one, other))) {
+            let mut powers = one.powers;
+            for (power, more) in powers.iter_mut().zip(other.powers) {
+                *power = power.checked_add(more)?;
+            }
+            products.push((one.factor.checked_mul(other.factor)?, powers));
+        }
+        Formula::new(products, quotients)
     }
 
     /// Its value; `None` if that is no size.
@@ -185,7 +192,7 @@ impl Formula {
             }
             terms.push((factor, powers));
         }
-        Some(Formula::new(terms, quotients.map(|quotient| quotient.unwrap_or(Quotient::SIZE))))
+        Formula::new(terms, quotients.map(|quotient| quotient.unwrap_or(Quotient::SIZE)))
     }
 }
 
@@ -237,7 +244,7 @@ impl VaryingLayout {
             }
         }
         axes.reverse();
-        Some(VaryingLayout { offset: Formula::new([], [Quotient::SIZE; MOST_DIMS]), axes })
+        Some(VaryingLayout { offset: Formula::zero(), axes })
     }
 
     /// Whether it is all elements of a value of this layout, whatever the sizes.
@@ -271,8 +278,8 @@ impl VaryingLayout {
         let sizes = list(words.next()?.strip_prefix('[')?.strip_suffix(']')?)?;
         match [words.next(), words.next(), words.next(), words.next(), words.next()] {
             [None, ..] => {
-                let zero = || Formula::new([], [Quotient::SIZE; MOST_DIMS]);
-                VaryingLayout::new(zero(), sizes.into_iter().map(|size| (size, zero()))).contiguous()
+                let axes = sizes.into_iter().map(|size| (size, Formula::zero()));
+                VaryingLayout::new(Formula::zero(), axes).contiguous()
             }
             [Some("strides"), Some(strides), Some("offset"), Some(offset), None] => {
                 let strides = list(strides)?;

@@ -234,10 +234,17 @@ impl Compiled {
     /// where they are for the largest sizes. Takes time in proportion to the steps; nothing is planned anew.
     ///
     /// # Errors
-    /// Those of [`Program::at`].
+    /// Those of [`Program::at`]; [`ProgramError::Malformed`](streamvm_instructions::ProgramError::Malformed) if a value is larger than for the largest sizes.
     #[track_caller]
     pub fn at(&self, sizes: &[usize]) -> Result<Compiled, Error> {
         let program = self.program.at(sizes)?;
+        // Memory is that of the largest sizes.
+        let mut values = self.program.values.iter().zip(&program.values);
+        if let Some(value) = values.position(|(whole, value)| value.bytes() > whole.bytes()) {
+            return Err(self
+                .program
+                .malformed(format!("for the sizes {sizes:?} value {value} is larger than for the largest ones")));
+        }
         let mut compiled = self.clone();
         // The largest sizes of both are what is compared.
         let whole = |buffer: usize| {
@@ -245,14 +252,23 @@ impl Compiled {
         };
         for (index, buffer) in compiled.buffers.iter_mut().enumerate() {
             whole(index).into_iter().for_each(|(_, bytes)| buffer.bytes = bytes);
+            if matches!(buffer.role, BufferRole::Flag(_)) && self.options.check_finite {
+                // A view may have more elements than for the largest sizes.
+                let operands = program.steps.iter().flat_map(|step| &step.operands);
+                let bytes = operands.map(|it| it.layout.elements() * program.value(it.value).dtype.size());
+                buffer.bytes = bytes.max().unwrap_or(0).max(buffer.bytes);
+            }
         }
         for it in compiled.segments.iter_mut().flat_map(|segment| &mut segment.uses) {
             // What varies is used whole, or in parts that count as the whole.
-            if let Some((value, bytes)) = whole(it.buffer)
-                && it.bytes.end == value.bytes()
-                && value.varying.is_some()
-            {
-                it.bytes.end = bytes;
+            match whole(it.buffer) {
+                Some((value, bytes)) if it.bytes.end == value.bytes() && value.varying.is_some() => {
+                    it.bytes.end = bytes
+                }
+                None if matches!(self.buffers[it.buffer].role, BufferRole::Flag(_)) => {
+                    it.bytes.end = compiled.buffers[it.buffer].bytes;
+                }
+                _ => {}
             }
         }
         compiled.program = Arc::new(program);

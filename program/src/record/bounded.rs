@@ -75,6 +75,7 @@ pub fn record_bounded(name: impl Into<String>, f: impl Fn(&Recorder) -> Result<(
             _ = layouts.iter().all(|layouts| formulas.add(&samples, layouts));
         }
         set_varying(&mut program, &layouts, &formulas, (&samples, site))?;
+        check_largest(&program, &layouts, (&samples, site))?;
         program.varying = formulas.varying;
     }
     program.check().map_err(|error| error.called_from(site))?;
@@ -297,6 +298,29 @@ fn set_varying(
     refusal.map_or(Ok(()), Err)
 }
 
+/// Checks that no value is larger for smaller sizes: memory is planned for the largest.
+fn check_largest(program: &Program, layouts: &[Layouts], (samples, site): (&[Sizes], Site)) -> Result<(), Error> {
+    let within = |sizes: &Sizes| sizes.iter().zip(&program.dims).all(|(size, dim)| *size <= dim.most);
+    for (value, layouts) in layouts[..program.values.len()].iter().enumerate() {
+        let larger = samples
+            .iter()
+            .zip(layouts)
+            .find(|(sizes, layout)| within(sizes) && layout.elements() > layouts[0].elements());
+        let Some((sizes, layout)) = larger else { continue };
+        let writes = |step: &&Step| step.outputs().any(|output| output.value.0 == value);
+        let step = program.steps.iter().find(writes);
+        let (what, site) = step.map_or(("a feed", site), |step| (step.work.name(), step.site));
+        let why = format!(
+            "what it writes has the shape {} for {}, and {} for the largest sizes, for which memory is planned; make it as large for those",
+            layout.shape(),
+            in_words(&program.dims, sizes),
+            layouts[0].shape()
+        );
+        return Err(refused(what, site, why));
+    }
+    Ok(())
+}
+
 /// More samples, which tell quotients of a size apart: of each bounded size many neighbours, with the largest of the others.
 fn samples_for_quotients(dims: &[BoundedDim]) -> Vec<Sizes> {
     let bounds: Sizes = dims.iter().map(|dim| dim.most).collect();
@@ -335,7 +359,7 @@ fn fitted(samples: &[Sizes], values: &[Option<usize>]) -> Option<Formula> {
         let powers = std::array::from_fn(|dim| (number / NODES.pow(dim as u32) % NODES) as u8);
         Some((i64::try_from(*factor).ok()?, powers))
     });
-    let formula = Formula::new(terms.collect::<Option<Vec<_>>>()?, quotients);
+    let formula = Formula::new(terms.collect::<Option<Vec<_>>>()?, quotients)?;
     let fits = |(sizes, value): (&Sizes, &Option<usize>)| value.is_none() || formula.at(sizes) == *value;
     samples.iter().zip(values).all(fits).then_some(formula)
 }

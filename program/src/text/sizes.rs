@@ -47,16 +47,18 @@ impl Program {
             self.dims.iter().enumerate().map(size).collect()
         };
         (0..TRIES).map(choice).find_map(|sizes| {
-            let program = self.at(&sizes).ok()?;
+            let layouts = self.varying.iter().map(|varying| varying.at(&sizes)).collect::<Option<Vec<Layout>>>()?;
             let mut known: HashMap<View, Option<VaryingId>> = HashMap::new();
             let mut varying = Vec::new();
-            for ((view, _), (_, id)) in program.views().zip(self.views()) {
+            for ((value, layout), id) in self.views() {
+                let view = (value, id.map_or(layout, |VaryingId(index)| layouts[index as usize]));
                 match known.insert(view, id) {
                     None => varying.extend(id.map(|id| (view, id))),
                     Some(other) if other == id => {}
                     Some(_) => return None,
                 }
             }
+            let program = self.at(&sizes).ok()?;
             Some(Told { program, sizes, varying })
         })
     }

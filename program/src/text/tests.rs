@@ -234,6 +234,21 @@ fn bounded_sizes_print_and_parse_back() {
         let ProgramError::Text { line: found, expected, .. } = &*error else { panic!("{error}") };
         assert!(*found == line && expected.contains(part), "{error}");
     }
+    // Numbers that no formula has are refused, and nothing overflows.
+    let long = vec!["rows"; 300].join("*");
+    for formula in [
+        long.as_str(),
+        "rows*99999999999",
+        "((rows+4294967295)/1)",
+        "4294967295*4294967295*4294967295*rows",
+        "-rows",
+        "",
+    ] {
+        let text = SIZED.replacen("vary t0 [rows,cols]", &format!("vary t0 [{formula},cols]"), 1);
+        assert!(Program::parse(&text).is_err(), "{formula}");
+    }
+    let largest = SIZED.replacen("1 to 8", &format!("1 to {}", usize::MAX), 2);
+    assert!(Program::parse(&largest).is_err());
     // The feed has no axis that is just the number of rows.
     let hidden = SIZED.replacen("vary t0 [rows,cols]", "vary t0 [2,cols]", 1);
     let Err(Error::Program { error, .. }) = Program::parse(&hidden) else { panic!("{hidden}") };

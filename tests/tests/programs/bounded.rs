@@ -312,3 +312,70 @@ fn views_may_be_empty_for_the_smallest_sizes() {
         }
     }
 }
+
+/// Memory is planned for the largest sizes, so no value may be larger for smaller ones.
+#[test]
+fn values_that_grow_as_sizes_shrink_are_refused() {
+    let vm = Vm::builder().build().expect("an engine");
+    let padded = vm.record_bounded("padded", |r| {
+        let x = r.bounded_feed("x", CPU, DType::F32, &[Dim::up_to("n", 8)])?;
+        let rest = r.full(CPU, DType::F32, &[9 - x.shape().dims()[0]], 1)?.neg()?;
+        r.fetch("y", &(&x.sum(&[])? + &rest.sum(&[])?)?)
+    });
+    let text = why(padded);
+    assert!(
+        text.contains("has the shape [6] for n = 3, and [1] for the largest sizes") && text.contains("bounded.rs"),
+        "{text}"
+    );
+    // A text can say so all the same.
+    let text = "program shrinks\nsize n 3 of 1 to 8\nt0 = tensor cpu:0 f32[3]\n\
+        %0 fill compute@cpu:0:0 1.0 -> t1 f32[6]\n%1 call compute@cpu:0:0 neg t1 -> t2 f32[6]\n\
+        vary t0 [n]\nvary t1 [9-n]\nvary t2 [9-n]\nfeed x t0\nfetch y t2\n";
+    let shrinks = vm.compile(Program::parse(text).expect("it parses"), &[], &CompileOptions::default());
+    let shrinks = shrinks.expect("it compiles");
+    let run = |n: usize| shrinks.run(&[("x", &vm.zeros(CPU, DType::F32, &[n]).expect("a tensor"))]);
+    assert_eq!(run(8).expect("it runs")["y"].to_vec::<f32>(), Ok(vec![-1.0]));
+    assert!(why(run(3)).contains("for the sizes [3] value 1 is larger than for the largest ones"));
+}
+
+/// A feed that only gives a size is needed for that.
+#[test]
+fn parts_take_all_feeds_with_bounded_sizes() {
+    let vm = Vm::builder().build().expect("an engine");
+    let program = vm.record_bounded("two", |r| {
+        let feed = |name: &str, size: &str| r.bounded_feed(name, CPU, DType::F32, &[Dim::up_to(size, 8)]);
+        let (x, y) = (feed("x", "n")?, feed("y", "m")?);
+        r.fetch("x", &x.sum(&[])?)?;
+        r.fetch("ones", &r.ones(CPU, DType::F32, y.shape().dims())?.neg()?)
+    });
+    let two = vm.compile(program.expect("a program"), &[], &CompileOptions::default()).expect("it compiles");
+    let ones = |size: usize| vm.ones(CPU, DType::F32, &[size]).expect("a tensor");
+    let (x, y) = (ones(5), ones(3));
+    let run = |fetch: &str| two.run_for(&[("x", &x), ("y", &y)], &[fetch]).expect("it is submitted").take();
+    assert_eq!(run("x")[0].to_vec::<f32>(), Ok(vec![5.0]));
+    assert_eq!(run("ones")[0].to_vec::<f32>(), Ok(vec![-1.0; 3]));
+    assert!(why(two.run_for(&[("x", &x)], &["x"])).contains("feed \"y\" is missing"));
+}
+
+/// With looks at each output, on a device: what is looked at may be larger than for the bounds.
+#[test]
+fn outputs_are_looked_at_for_each_size() {
+    let vm = Vm::builder().sim_devices(1).build().expect("an engine");
+    let sim = streamvm::DeviceId::sim(0);
+    let table = vm.ones(sim, DType::F32, &[16]).expect("a tensor");
+    let program = vm.record_bounded("looked at", |r| {
+        let x = r.bounded_feed("x", sim, DType::F32, &[Dim::up_to("n", 8)])?;
+        let (n, table) = (x.shape().dims()[0], r.parameter("table", &table)?);
+        // Eight elements for the bound, and fifteen for one row.
+        table.slice(0, n..16)?.fill(2.0)?;
+        r.fetch("y", &(&x + &table.slice(0, 0..n)?)?)
+    });
+    let options = CompileOptions { check_finite: true, ..CompileOptions::default() };
+    let looked_at = vm.compile(program.expect("a program"), &[("table", &table)], &options).expect("it compiles");
+    for n in [8, 5, 1] {
+        let run = looked_at.run(&[("x", &vm.ones(sim, DType::F32, &[n]).expect("a tensor"))]).expect("it is submitted");
+        assert_eq!(run["y"].to_vec::<f32>(), Ok(vec![2.0; n]));
+        let elements: Vec<f32> = (0..16).map(|at| if at < n { 1.0 } else { 2.0 }).collect();
+        assert_eq!(table.to_vec::<f32>(), Ok(elements));
+    }
+}
