@@ -247,6 +247,11 @@ impl Program {
             )
         })?;
         program.check()?;
+        if !program.dims.is_empty() && program.at_telling_sizes().is_none() {
+            let first = text.lines().position(|line| line.trim_start().starts_with("size")).unwrap_or(0);
+            let expected = "sizes of a program that has a text: some within the bounds, for which layouts that are not the same have other numbers";
+            return Err(wrong(first + 1, expected, text.lines().nth(first).unwrap_or_default()));
+        }
         Ok(program)
     }
 }

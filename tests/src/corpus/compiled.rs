@@ -1,6 +1,6 @@
 //! Checks texts of programs: they print and parse back, and whatever the compiler does to them, runs give the same bits.
 
-use streamvm::program::{CompileOptions, Program};
+use streamvm::program::{BoundedDim, CompileOptions, Program, compile};
 use streamvm::{DType, DeviceId, Error, Executable, Mode, Place, Tensor, Vm};
 
 use crate::compiled::plan;
@@ -34,19 +34,39 @@ pub(super) fn check(data: &[u8]) {
         CompileOptions { in_place: true, search_steps: 200, ..plain.clone() },
         CompileOptions { in_place: true, fuse: true, block: 1 + data.len() % 7, ..plain.clone() },
     ];
-    let results: Vec<Option<Vec<Vec<u8>>>> = ways.iter().map(|options| run(&program, options)).collect();
+    let results: Vec<Option<Vec<Vec<u8>>>> = ways.iter().map(|options| run(&program, &program, options)).collect();
     for (options, result) in ways.iter().zip(&results) {
         assert!(*result == results[0], "{options:?} gives another result than {plain:?}:\n{printed}");
     }
+    check_sizes(&program, &ways, &printed);
 }
 
-/// The bytes of all fetches and parameters after two runs; `None` if the program cannot be compiled or a run fails.
-fn run(program: &Program, options: &CompileOptions) -> Option<Vec<Vec<u8>>> {
+/// With bounded sizes, compiled in these ways, a program gives for other sizes what the program for these sizes gives.
+fn check_sizes(program: &Program, ways: &[CompileOptions], printed: &str) {
+    let Ok(compiled) = compile(program, &ways[0]) else { return };
+    if program.dims.is_empty() || compiled.draws() {
+        return;
+    }
+    for part in [0, 1, 2] {
+        let size = |dim: &BoundedDim| dim.least + (dim.most - dim.least) / 2 * part;
+        let sizes: Vec<usize> = program.dims.iter().map(size).collect();
+        // No plan: a value is larger than for the bounds.
+        let (Ok(sized), Ok(_)) = (program.at(&sizes), compiled.at(&sizes)) else { continue };
+        let expected = run(&sized, &sized, &ways[0]);
+        for options in ways {
+            let found = run(program, &sized, options);
+            assert!(found == expected, "{options:?} for {sizes:?} gives another result than {sized}:\n{printed}");
+        }
+    }
+}
+
+/// The bytes of all fetches and parameters after two runs, over feeds as `sized` has them; `None` if the program cannot be compiled or a run fails.
+fn run(program: &Program, sized: &Program, options: &CompileOptions) -> Option<Vec<Vec<u8>>> {
     let vm = Vm::builder().mode(Mode::Inline).build().expect("an inline engine starts no thread");
     let given = |ports: &[streamvm::program::Port]| -> Option<Vec<Tensor>> {
-        ports.iter().map(|port| numbers(&vm, program, port)).collect()
+        ports.iter().map(|port| numbers(&vm, sized, port)).collect()
     };
-    let (feeds, parameters) = (given(&program.feeds)?, given(&program.parameters)?);
+    let (feeds, parameters) = (given(&sized.feeds)?, given(&sized.parameters)?);
     let named = |ports: &'_ [streamvm::program::Port], tensors: &'_ [Tensor]| -> Vec<(String, Tensor)> {
         ports.iter().map(|port| port.name.clone()).zip(tensors.iter().cloned()).collect()
     };
