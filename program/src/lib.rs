@@ -60,6 +60,8 @@ pub use plan::costs::Costs;
 pub use plan::mutant::Mutant;
 pub use plan::options::CompileOptions;
 pub use record::bounded::record_bounded;
+#[doc(hidden)]
+pub use record::bounded::record_bounded_at;
 pub use record::recorder::{Recorder, record};
 pub use record::results::Results;
 pub use record::steps::Steps;

@@ -105,8 +105,17 @@ fn compiled(vm: &Vm, x: &Tensor) -> Executable {
     vm.compile(program.expect("a program"), &[], &options).expect("it compiles")
 }
 
+/// As [`compiled`], of a program with a bounded size.
+fn bounded(vm: &Vm, x: &Tensor) -> Executable {
+    let program = vm.record_bounded("bounded", |r| {
+        let axes = x.dims().iter().map(|size| streamvm::program::Dim::up_to("n", *size + 4));
+        r.fetch("y", &r.bounded_feed("x", CPU, x.dtype(), &axes.collect::<Vec<_>>())?.neg()?)
+    });
+    vm.compile(program.expect("a program"), &[], &streamvm::program::CompileOptions::default()).expect("it compiles")
+}
+
 /// Makes every call that there is, and drops everything.
-fn every_call(vm: Vm, x: Tensor, bools: Tensor, used: &Var, compiled: &Executable) -> Result<(), String> {
+fn every_call(vm: Vm, x: Tensor, bools: Tensor, used: &Var, compiled: &[Executable; 2]) -> Result<(), String> {
     let some = || list(|b| b.full(CPU, DType::F32, &[1], 1.0).map(drop));
     expect_forked("submit", vm.submit(some()))?;
     expect_forked("try_submit", vm.try_submit(some()))?;
@@ -145,12 +154,13 @@ fn every_call(vm: Vm, x: Tensor, bools: Tensor, used: &Var, compiled: &Executabl
 }
 
 /// Makes every call that programs have. The parent has compiled `compiled`, which fetches `y`.
-fn programs(vm: &Vm, x: &Tensor, compiled: &Executable) -> Result<(), String> {
+fn programs(vm: &Vm, x: &Tensor, [compiled, bounded]: &[Executable; 2]) -> Result<(), String> {
     let empty = vm.record("empty", |_| Ok(())).map_err(|error| error.to_string())?;
     let options = streamvm::program::CompileOptions::default();
     expect_forked("compile", vm.compile(&empty, &[], &options))?;
     expect_forked("compiled", vm.compiled(&empty, &[], &options))?;
     expect_forked("run", compiled.run(&[("x", x)]))?;
+    expect_forked("run with new sizes", bounded.run(&[("x", x)]))?;
     expect_forked("run_for", compiled.run_for(&[("x", x)], &["y"]))?;
     expect_forked("a run of a closure", vm.jit("f", ["x"], [], |r, [x], []| r.fetch("y", x)).run([x]))
 }
@@ -318,7 +328,7 @@ fn every_call_in_a_child_says_that_it_was_forked_and_the_parent_goes_on() {
         let bools = vm.from_slice(&[true], &[1]).expect("a host tensor");
         let used = vm.var();
         vm.push("use", [used.write()], || Ok(())).expect("it is taken");
-        let (kept, compiled) = (x.clone(), compiled(&vm, &x));
+        let (kept, compiled) = (x.clone(), [compiled(&vm, &x), bounded(&vm, &x)]);
         match fork() {
             Side::Child(child) => {
                 drop(kept);
@@ -412,7 +422,7 @@ fn nothing_in_a_child_blocks_while_other_threads_hold_the_locks() {
         }
         over.store(true, Ordering::Relaxed);
     });
-    let compiled = compiled(&vm, &x);
+    let compiled = [compiled(&vm, &x), bounded(&vm, &x)];
     for _ in 0..20 {
         let busy = x.clone();
         let submitter = std::thread::spawn(move || (0..200).for_each(|_| drop(busy.neg().expect("submitted"))));

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-/// What the graphs of a sequence belong to. Streams drop them some time after the sequences that share it, which alone keep it alive.
+/// What the graphs of a sequence belong to. Streams drop them some time after nobody keeps `sequence` alive any longer: the sequences that share it, and
+/// who makes further ones.
 #[derive(Clone, Debug, Default)]
 pub struct GraphOwner {
     /// Shared by sequences of the same commands over tensors of other sizes: a stream may update a graph of one to the parameters of another.

@@ -6,7 +6,7 @@ use streamvm_ep::{Access, Footprint, Layout, Shape};
 
 use crate::ir::program::{Operand, Program};
 
-/// The bytes of a value that a view uses, counted from the first of the value: all bytes, if the sizes of feeds decide which.
+/// The bytes of a value that a view uses, counted from the first of the value: all bytes, if its place or size depends on the sizes of the run.
 pub(super) fn of(program: &Program, operand: &Operand) -> Footprint {
     if program.is_any_part(operand) {
         return dense(0..program.value(operand.value).bytes());

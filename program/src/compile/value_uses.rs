@@ -3,7 +3,7 @@
 //! Most passes want no more of an operand. With its layout it takes 160 bytes, behind a pointer of its step, so a pass over a million steps would wait for
 //! memory most of its time. Here it takes 16, in the order of the steps.
 //!
-//! What writes a part of a value of which the sizes of feeds decide, counts as a change of the value: it may leave any byte as it is.
+//! What writes a part of a value, whose place or size depends on the sizes of the run, counts as a change of the value: it may leave any byte as it is.
 
 use streamvm_ep::Access;
 

@@ -11,7 +11,7 @@ use streamvm_instructions::{Error, ProgramError, Tensor};
 
 use crate::ir::formula::{Formula, VaryingLayout};
 use crate::ir::given::in_order;
-use crate::ir::program::{Operand, Program, Value};
+use crate::ir::program::{Operand, Port, Program, Value};
 
 /// The most bounded sizes of a program.
 pub const MOST_DIMS: usize = 4;
@@ -176,6 +176,7 @@ impl Program {
     /// [`ProgramError::Malformed`] if the sizes are no sizes of this program, or if it has no steps for them.
     #[track_caller]
     pub fn at(&self, sizes: &[usize]) -> Result<Program, Error> {
+        self.check_dims()?;
         let fits = |(size, dim): (&usize, &BoundedDim)| (dim.least..=dim.most).contains(size);
         if sizes.len() != self.dims.len() || !sizes.iter().zip(&self.dims).all(fits) {
             return Err(
@@ -230,8 +231,31 @@ impl Program {
 
     /// Checks the bounded sizes: a feed that varies has axes that are just sizes, and each size is an axis of a feed.
     pub(crate) fn check_dims(&self) -> Result<(), Error> {
+        let operands =
+            || self.steps.iter().enumerate().flat_map(|(step, it)| it.operands.iter().map(move |it| (step, it)));
+        let ports = || self.feeds.iter().chain(&self.parameters).chain(&self.fetches);
         if self.dims.is_empty() && self.varying.is_empty() {
-            return Ok(());
+            let varies = self.values.iter().any(|it| it.varying.is_some())
+                || operands().any(|(_, it)| it.varying.is_some())
+                || ports().any(|it| it.varying.is_some());
+            return if varies {
+                Err(self.malformed("a layout varies, and it has no bounded sizes".to_owned()))
+            } else {
+                Ok(())
+            };
+        }
+        let mut names = self.dims.iter().enumerate();
+        let is_twice =
+            |(place, dim): (usize, &BoundedDim)| self.dims[..place].iter().any(|other| other.name == dim.name);
+        if self.dims.len() > MOST_DIMS || !self.dims.iter().all(BoundedDim::is_sound) || names.any(is_twice) {
+            let what = format!(
+                "its bounded sizes are {}; up to {MOST_DIMS} of different names, each with two sizes or more, are possible",
+                self.dims_in_words()
+            );
+            return Err(self.malformed(what));
+        }
+        if self.varying.iter().any(|varying| varying.is_beyond(self.dims.len())) {
+            return Err(self.malformed("a formula has a size that it does not have".to_owned()));
         }
         let bounds: Sizes = self.dims.iter().map(|dim| dim.most).collect();
         let at_bounds: Vec<Option<Layout>> = self.varying.iter().map(|varying| varying.at(&bounds)).collect();
@@ -239,17 +263,27 @@ impl Program {
             None => true,
             Some(VaryingId(index)) => at_bounds.get(index as usize) == Some(&Some(*layout)),
         };
-        let operands = self.steps.iter().flat_map(|step| &step.operands);
-        let ports = self.feeds.iter().chain(&self.parameters).chain(&self.fetches);
-        let fit = self.values.iter().all(|value| fits(&Layout::contiguous(value.shape), value.varying))
-            && operands.map(|it| (&it.layout, it.varying)).all(|(layout, varying)| fits(layout, varying))
-            && ports.map(|it| (&it.layout, it.varying)).all(|(layout, varying)| fits(layout, varying));
-        let names = self.dims.iter().enumerate();
-        let mut differ = names.map(|(place, dim)| self.dims[..place].iter().all(|other| other.name != dim.name));
-        if !fit || self.dims.len() > MOST_DIMS || !self.dims.iter().all(BoundedDim::is_sound) || !differ.all(|it| it) {
-            return Err(self.malformed(
-                "its bounded sizes are none, or a layout is not what its formulas give for the bounds".to_owned(),
-            ));
+        let refused = |what: String| {
+            Err(self.malformed(format!("{what} has another layout than its formulas give for the bounds")))
+        };
+        if let Some(value) = self.values.iter().position(|it| !fits(&Layout::contiguous(it.shape), it.varying)) {
+            return refused(format!("value {value}"));
+        }
+        if let Some((step, _)) = operands().find(|(_, it)| !fits(&it.layout, it.varying)) {
+            return refused(format!("an operand of step {step} ({})", self.steps[step].work.name()));
+        }
+        if let Some(port) = ports().find(|it| !fits(&it.layout, it.varying)) {
+            return refused(format!("{:?}", port.name));
+        }
+        let varies = |port: &&Port| {
+            port.varying.is_some() || self.values.get(port.value.0).is_some_and(|value| value.varying.is_some())
+        };
+        if let Some(port) = self.parameters.iter().find(varies) {
+            let what = format!(
+                "the size of the parameter {:?} follows from a bounded one; a parameter has one size",
+                port.name
+            );
+            return Err(self.malformed(what));
         }
         let mut given = vec![false; self.dims.len()];
         for varying in self.feeds.iter().filter_map(|feed| self.varying_of(feed.varying)) {

@@ -7,7 +7,13 @@ use streamvm_ep::{Layout, MAX_RANK, Shape};
 
 use crate::ir::dims::{BoundedDim, MOST_DIMS};
 
-/// A size, or its quotient by a whole number after a sum with one, rounded down.
+/// The most terms of a formula. A recording makes no more: there are so many products of four sizes with powers up to 2.
+const MOST_TERMS: usize = 81;
+
+/// The highest power of a size in a formula of a recording or text. Numbers of elements, which are compared, may have higher ones.
+const MOST_POWER: u8 = 2;
+
+/// `(size + plus) / by`, rounded down, of a size.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) struct Quotient {
     pub(crate) plus: u32,
@@ -63,11 +69,17 @@ impl Formula {
         Some(Formula { terms, quotients })
     }
 
+    /// Whether it has sizes beyond the first `dims`.
+    fn is_beyond(&self, dims: usize) -> bool {
+        (dims..MOST_DIMS).any(|dim| self.uses(dim))
+    }
+
     /// The size with this number in [`Program::dims`], if the formula is just that.
     pub(crate) fn as_dim(&self) -> Option<usize> {
         let [Term { powers, factor: 1 }] = &self.terms[..] else { return None };
         let dim = powers.iter().position(|power| *power == 1)?;
-        (powers.iter().sum::<u8>() == 1 && self.quotients[dim] == Quotient::SIZE).then_some(dim)
+        (powers.iter().map(|power| u32::from(*power)).sum::<u32>() == 1 && self.quotients[dim] == Quotient::SIZE)
+            .then_some(dim)
     }
 
     /// Whether it is 0 for all sizes.
@@ -96,6 +108,9 @@ impl Formula {
                 return None;
             }
             quotients[dim] = other.quotients[dim];
+        }
+        if self.terms.len() * other.terms.len() > MOST_TERMS {
+            return None;
         }
         let mut products = Vec::with_capacity(self.terms.len() * other.terms.len());
         for (one, other) in self.terms.iter().flat_map(|one| other.terms.iter().map(move |other| (one, other))) {
@@ -171,8 +186,8 @@ impl Formula {
         for term in begins.zip(ends).map(|(begin, end)| &text[begin..end]) {
             let (mut factor, mut powers) = (if term.starts_with('-') { -1i64 } else { 1 }, [0u8; MOST_DIMS]);
             for part in term.trim_start_matches(['+', '-']).split('*') {
-                if let Ok(number) = part.parse::<u32>() {
-                    factor = factor.checked_mul(number.into())?;
+                if let Ok(number) = part.parse::<u64>() {
+                    factor = factor.checked_mul(number.try_into().ok()?)?;
                     continue;
                 }
                 let (name, quotient) = match part.strip_prefix('(').and_then(|part| part.strip_suffix(')')) {
@@ -189,6 +204,9 @@ impl Formula {
                 if *quotients[dim].get_or_insert(quotient) != quotient {
                     return None;
                 }
+            }
+            if terms.len() == MOST_TERMS || powers.iter().any(|power| *power > MOST_POWER) {
+                return None;
             }
             terms.push((factor, powers));
         }
@@ -212,6 +230,12 @@ impl VaryingLayout {
     /// The formulas of the sizes of its axes.
     pub(crate) fn shape(&self) -> impl Iterator<Item = &Formula> {
         self.axes.iter().map(|(size, _)| size)
+    }
+
+    /// Whether a number follows from sizes beyond the first `dims`.
+    pub(crate) fn is_beyond(&self, dims: usize) -> bool {
+        let numbers = self.axes.iter().flat_map(|(size, stride)| [size, stride]).chain([&self.offset]);
+        numbers.into_iter().any(|number| number.is_beyond(dims))
     }
 
     /// Whether both have the same sizes for all sizes of feeds.

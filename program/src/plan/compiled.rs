@@ -246,7 +246,7 @@ impl Compiled {
                 .malformed(format!("for the sizes {sizes:?} value {value} is larger than for the largest ones")));
         }
         let mut compiled = self.clone();
-        // The largest sizes of both are what is compared.
+        // For a buffer of one value: that value for the bounds, and its bytes for these sizes.
         let whole = |buffer: usize| {
             self.value_of(buffer).map(|value| (self.program.value(value), program.value(value).bytes()))
         };

@@ -1,9 +1,10 @@
 //! Recording a program with bounded sizes: the closure is called for several sizes, and the numbers that differ become formulas.
 //!
 //! What a caller computes from sizes (a slice up to a size, a product of two) is plain arithmetic that nobody sees. So each recording is one for certain
-//! sizes. For each bounded size there are three, which decide a polynomial of degree 2, and two more, which must agree with it. Where none does, such as for the
-//! length after a convolution with a stride, there are more, from which a quotient is found that takes the place of the size. None is 1, because axes of size 1
-//! have fewer layouts, and the smallest one decides nothing, because views may be empty for it, and begin anywhere; they are within the bounds, unless these have fewer than five such sizes. All recordings must have the same steps, over values that differ in their layouts alone.
+//! sizes, within the bounds. For each bounded size there are up to three, which decide a polynomial of degree 2, and two more, which must agree with it. Where none does,
+//! such as for the length after a convolution with a stride, there are more, from which a quotient is found that takes the place of the size. None is 1 unless the
+//! bounds have no two others, because axes of size 1 have fewer layouts; where there is a choice, the smallest one does not decide, because views may be empty for it, and
+//! begin anywhere. All recordings must have the same steps, over values that differ in their layouts alone.
 
 use hashbrown::HashMap;
 use smallvec::{SmallVec, smallvec};
@@ -21,8 +22,8 @@ const NODES: usize = 3;
 /// Records a program of which some feeds have axes of any size up to a bound ([`Recorder::bounded_feed`], [`Dim::up_to`](crate::Dim::up_to), [`Dim::within`](crate::Dim::within)). It is compiled
 /// once, for the bounds; each run has the sizes of the tensors that it is given.
 ///
-/// `f` is called several times, each time for other sizes: 13 times for two bounded sizes, 85 for four, once if there is none, and more often if quotients of sizes occur. In each call the tensors have the sizes
-/// of that call, within the bounds (and up to 6, for bounds of fewer than five sizes), and what `f` reads of their shapes it may use in sums, products and quotients for further shapes,
+/// `f` is called several times, each time for other sizes within the bounds: up to 13 times for two bounded sizes, 85 for four, once if there is none, and up to 200 times more if quotients
+/// of sizes occur. In each call the tensors have the sizes of that call, and what `f` reads of their shapes it may use in sums, products and quotients for further shapes,
 /// slices and offsets. All calls must record the same steps. Generators go on with each call, and the program has the random numbers of the first one.
 ///
 /// ```
@@ -46,7 +47,19 @@ const NODES: usize = 3;
 /// other sizes, or whose shapes do not follow from the sizes by sums, products of up to two of each, and quotients of one size by up to 16.
 #[track_caller]
 pub fn record_bounded(name: impl Into<String>, f: impl Fn(&Recorder) -> Result<(), Error>) -> Result<Program, Error> {
-    let (name, site) = (name.into(), Site::caller());
+    record_bounded_at(name.into(), Site::caller(), f)
+}
+
+/// [`record_bounded`] for a caller at `site`, which errors about no call name.
+///
+/// # Errors
+/// Those of [`record_bounded`].
+#[doc(hidden)]
+pub fn record_bounded_at(
+    name: String,
+    site: Site,
+    f: impl Fn(&Recorder) -> Result<(), Error>,
+) -> Result<Program, Error> {
     let recorded = |sizes: Sizes| record_once(name.clone(), Some(sizes), &f);
     let mut program = recorded(Sizes::new())?;
     if !program.dims.is_empty() {
@@ -63,25 +76,42 @@ pub fn record_bounded(name: impl Into<String>, f: impl Fn(&Recorder) -> Result<(
                 Ok::<(), Error>(())
             })
         };
-        let mut samples = samples(&program.dims);
-        record(&samples[1..], &mut layouts)?;
+        let mut samples = Samples::of(&program.dims);
+        record(&samples.sizes[1..], &mut layouts)?;
         let mut formulas = Formulas::default();
         if !layouts.iter().all(|layouts| formulas.add(&samples, layouts)) {
-            let more = samples_for_quotients(&program.dims);
-            record(&more, &mut layouts)?;
-            samples.extend(more);
+            let known = samples.sizes.len();
+            samples.add_for_quotients(&program.dims);
+            record(&samples.sizes[known..], &mut layouts)?;
+            samples.whole = samples.sizes.len();
+            for (place, _) in program.dims.iter().enumerate().filter(|(_, dim)| dim.least == 1) {
+                let mut sizes = samples.sizes[0].clone();
+                sizes[place] = 1;
+                // A closure that does something else for a size of 1 tells nothing.
+                let Ok(other) = recorded(sizes.clone()) else { continue };
+                if check_alike(&program, &other, (&sizes, site)).is_ok() {
+                    layouts.iter_mut().zip(self::layouts(&other)).for_each(|(known, layout)| known.push(layout));
+                    samples.sizes.push(sizes);
+                }
+            }
             formulas = Formulas::default();
             // Where this one finds none either, `set_varying` says so.
-            _ = layouts.iter().all(|layouts| formulas.add(&samples, layouts));
+            layouts.iter().for_each(|layouts| _ = formulas.add(&samples, layouts));
         }
-        set_varying(&mut program, &layouts, &formulas, (&samples, site))?;
-        check_largest(&program, &layouts, (&samples, site))?;
+        set_varying(&mut program, &layouts, &formulas, (&samples.sizes, site))?;
+        check_largest(&program, &layouts, (&samples.sizes, site))?;
         program.varying = formulas.varying;
     }
     program.check().map_err(|error| error.called_from(site))?;
     program.shrink_to_fit();
     Ok(program)
 }
+
+/// What a parameter is called in errors.
+const PARAMETER: &str = "a parameter";
+
+/// Why a parameter is refused.
+const PARAMETER_VARIES: &str = "its size follows from a bounded one, and a parameter is one tensor for all runs; make it as large as the bound, and take a part of it";
 
 /// The layouts of one place of a program, for all samples.
 type Layouts = SmallVec<[Layout; 16]>;
@@ -99,34 +129,103 @@ fn in_words(dims: &[BoundedDim], sizes: &[usize]) -> String {
 /// The largest divisor of a size that is looked for.
 const MOST_BY: u32 = 16;
 
-/// The sizes that are recorded of one bounded size: those that decide, the bound first, and those that must agree.
-fn sizes_of(dim: &BoundedDim) -> ([usize; NODES], [usize; 2]) {
-    let (least, most) = (dim.least.max(2), dim.most);
-    if most - least >= 4 {
-        return ([most, least + 1, least + (most - least) / 2], [least, most - 1]);
+/// The sizes that are recorded of one bounded size: up to three that decide, the bound first, and up to two that must agree.
+struct Recorded {
+    nodes: SmallVec<[usize; NODES]>,
+    agree: SmallVec<[usize; 2]>,
+}
+
+impl Recorded {
+    fn of(dim: &BoundedDim) -> Recorded {
+        let (least, most) = (dim.least.max(2), dim.most);
+        if most - least >= 4 {
+            let middle = least + (most - least) / 2;
+            return Recorded { nodes: smallvec![most, least + 1, middle], agree: smallvec![least, most - 1] };
+        }
+        // All, from the largest; 1 only if there are not two others.
+        let least = if most == least { dim.least } else { least };
+        let mut sizes = (least..=most).rev();
+        Recorded { nodes: sizes.by_ref().take(NODES).collect(), agree: sizes.collect() }
     }
-    let mut others = (least + 1..).filter(|size| *size != most);
-    let mut next = || others.next().unwrap_or(most);
-    ([most, next(), next()], [least, next()])
 }
 
-/// The sizes for which a program is recorded: all bounds first, then all combinations of those that decide, then those that must agree. Combination number `n` has, of each
-/// size, the one that is the digit of `n` in base 3, the first size last.
-fn samples(dims: &[BoundedDim]) -> Vec<Sizes> {
-    let of: SmallVec<[([usize; NODES], [usize; 2]); MOST_DIMS]> = dims.iter().map(sizes_of).collect();
-    let digit = |number: usize, dim: usize| number / NODES.pow(dim as u32) % NODES;
-    let combined = (0..NODES.pow(dims.len() as u32))
-        .map(|number| of.iter().enumerate().map(|(dim, (nodes, _))| nodes[digit(number, dim)]).collect());
-    let agree = [[0, 0], [1, 1], [0, 1], [1, 0]];
-    let agree =
-        agree.iter().map(|which| of.iter().enumerate().map(|(dim, (_, sizes))| sizes[which[dim % 2]]).collect());
-    combined.chain(agree).take(most_samples(dims.len())).collect()
+/// The sizes for which a program is recorded.
+struct Samples {
+    /// All bounds first, then all combinations of those that decide, then those that must agree.
+    sizes: Vec<Sizes>,
+    /// For each bounded size how many decide: combination number `n` has, of each size, the one that is the digit of `n` in this base, the first size last.
+    bases: SmallVec<[usize; MOST_DIMS]>,
+    /// Whether there are enough to tell quotients of a size apart.
+    tell_quotients: bool,
+    /// So many tell strides and offsets, too. Of those behind them an axis has size 1, whose stride may be any.
+    whole: usize,
 }
 
-/// How many samples decide and agree, for so many bounded sizes.
-fn most_samples(dims: usize) -> usize {
-    NODES.pow(dims as u32) + if dims == 1 { 2 } else { 4 }
+impl Samples {
+    fn of(dims: &[BoundedDim]) -> Samples {
+        let of: SmallVec<[Recorded; MOST_DIMS]> = dims.iter().map(Recorded::of).collect();
+        let bases: SmallVec<[usize; MOST_DIMS]> = of.iter().map(|recorded| recorded.nodes.len()).collect();
+        let combinations: usize = bases.iter().product();
+        let mut samples = Samples { sizes: Vec::new(), bases, tell_quotients: false, whole: usize::MAX };
+        for number in 0..combinations {
+            let sizes = of.iter().enumerate().map(|(dim, it)| it.nodes[samples.digit(number, dim)]);
+            samples.sizes.push(sizes.collect());
+        }
+        for which in [[0, 0], [1, 1], [0, 1], [1, 0]] {
+            // Where a size has no further ones, its bound.
+            let size = |(dim, it): (usize, &Recorded)| *it.agree.get(which[dim % 2]).unwrap_or(&it.nodes[0]);
+            samples.add(of.iter().enumerate().map(size).collect());
+        }
+        samples
+    }
+
+    /// Adds sizes, unless they are there.
+    fn add(&mut self, sizes: Sizes) {
+        if !self.sizes.contains(&sizes) {
+            self.sizes.push(sizes);
+        }
+    }
+
+    /// Adds samples that tell quotients apart: of each bounded size many neighbours, with the largest of the others, and combinations in which all sizes are other
+    /// ones, because a quotient may be one of a sum of sizes, for which there is no formula.
+    fn add_for_quotients(&mut self, dims: &[BoundedDim]) {
+        self.tell_quotients = true;
+        for (place, dim) in dims.iter().enumerate() {
+            let least = dim.least.max(2);
+            for size in least..=dim.most.min(least + 2 * MOST_BY as usize) {
+                let mut sizes = self.sizes[0].clone();
+                sizes[place] = size;
+                self.add(sizes);
+            }
+        }
+        let mut drawn: u64 = 0x9e37_79b9_7f4a_7c15;
+        for _ in 0..if dims.len() > 1 { DRAWN } else { 0 } {
+            let size = |dim: &BoundedDim| {
+                drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let least = dim.least.max(2).min(dim.most);
+                least + (drawn >> 33) as usize % (dim.most - least + 1)
+            };
+            let sizes = dims.iter().map(size).collect();
+            self.add(sizes);
+        }
+    }
+
+    fn combinations(&self) -> usize {
+        self.bases.iter().product()
+    }
+
+    /// The step from one combination to the next one of this size.
+    fn step(&self, dim: usize) -> usize {
+        self.bases[..dim].iter().product()
+    }
+
+    fn digit(&self, number: usize, dim: usize) -> usize {
+        number / self.step(dim) % self.bases[dim]
+    }
 }
+
+/// How many combinations of sizes are drawn to tell quotients apart.
+const DRAWN: usize = 64;
 
 /// The layouts of values, operands and ports, in this order.
 fn layouts(program: &Program) -> impl Iterator<Item = Layout> + '_ {
@@ -226,26 +325,27 @@ struct Formulas {
 
 impl Formulas {
     /// Finds the layout that has these values for the samples; whether there is one.
-    fn add(&mut self, samples: &[Sizes], layouts: &Layouts) -> bool {
+    fn add(&mut self, samples: &Samples, layouts: &Layouts) -> bool {
         if self.known.contains_key(layouts) {
             return true;
         }
         let mut id = None;
         if layouts.iter().any(|layout| *layout != layouts[0]) {
-            let formula = |number: &dyn Fn(&Layout) -> Option<usize>| {
-                let values: SmallVec<[Option<usize>; 16]> = layouts.iter().map(number).collect();
+            let formula = |number: &dyn Fn((usize, &Layout)) -> Option<usize>| {
+                let values: SmallVec<[Option<usize>; 16]> = layouts.iter().enumerate().map(number).collect();
                 fitted(samples, &values)
             };
             // A view without elements has any strides, and begins anywhere.
-            let of_elements = |layout: &Layout, number: usize| (layout.elements() > 0).then_some(number);
+            let of_elements = |(sample, layout): (usize, &Layout), number: usize| {
+                (layout.elements() > 0 && sample < samples.whole).then_some(number)
+            };
             let axes = (0..layouts[0].shape().rank()).map(|axis| {
-                let size = formula(&|layout| Some(layout.shape().dims()[axis]))?;
-                Some((size, formula(&|layout| of_elements(layout, layout.strides()[axis]))?))
+                let size = formula(&|(_, layout)| Some(layout.shape().dims()[axis]))?;
+                Some((size, formula(&|it| of_elements(it, it.1.strides()[axis]))?))
             });
             let axes = axes.collect::<Option<SmallVec<[(Formula, Formula); 4]>>>();
-            let found = axes.and_then(|axes| {
-                Some(VaryingLayout::new(formula(&|layout| of_elements(layout, layout.offset()))?, axes))
-            });
+            let found =
+                axes.and_then(|axes| Some(VaryingLayout::new(formula(&|it| of_elements(it, it.1.offset()))?, axes)));
             let Some(found) = found else { return false };
             id = Some(*self.ids.entry(found).or_insert_with_key(|layout| {
                 self.varying.push(layout.clone());
@@ -273,12 +373,16 @@ fn set_varying(
     let operands = steps.iter_mut().flat_map(|Step { work, operands, site, .. }| {
         operands.iter_mut().map(|operand| (Some((work.name(), *site)), &mut operand.varying))
     });
-    let ports = feeds.iter_mut().chain(parameters).chain(fetches);
-    let ports = ports.map(|port| (Some(("a fetch", port.site)), &mut port.varying));
+    let kinds = [(feeds, "a feed"), (parameters, PARAMETER), (fetches, "a fetch")].into_iter();
+    let ports =
+        kinds.flat_map(|(ports, what)| ports.iter_mut().map(move |port| (Some((what, port.site)), &mut port.varying)));
     let mut refusal = None;
     for ((named, place), layouts) in values.chain(operands).chain(ports).zip(layouts) {
         if let Some(id) = formulas.known.get(layouts) {
             *place = *id;
+            if let (Some((PARAMETER, site)), Some(_)) = (named, id) {
+                return Err(refused(PARAMETER, site, PARAMETER_VARIES.to_owned()));
+            }
             continue;
         }
         let examples = samples.iter().zip(layouts).take(4);
@@ -300,16 +404,12 @@ fn set_varying(
 
 /// Checks that no value is larger for smaller sizes: memory is planned for the largest.
 fn check_largest(program: &Program, layouts: &[Layouts], (samples, site): (&[Sizes], Site)) -> Result<(), Error> {
-    let within = |sizes: &Sizes| sizes.iter().zip(&program.dims).all(|(size, dim)| *size <= dim.most);
     for (value, layouts) in layouts[..program.values.len()].iter().enumerate() {
-        let larger = samples
-            .iter()
-            .zip(layouts)
-            .find(|(sizes, layout)| within(sizes) && layout.elements() > layouts[0].elements());
+        let larger = samples.iter().zip(layouts).find(|(_, layout)| layout.elements() > layouts[0].elements());
         let Some((sizes, layout)) = larger else { continue };
         let writes = |step: &&Step| step.outputs().any(|output| output.value.0 == value);
         let step = program.steps.iter().find(writes);
-        let (what, site) = step.map_or(("a feed", site), |step| (step.work.name(), step.site));
+        let (what, site) = step.map_or(("a value", site), |step| (step.work.name(), step.site));
         let why = format!(
             "what it writes has the shape {} for {}, and {} for the largest sizes, for which memory is planned; make it as large for those",
             layout.shape(),
@@ -321,77 +421,80 @@ fn check_largest(program: &Program, layouts: &[Layouts], (samples, site): (&[Siz
     Ok(())
 }
 
-/// More samples, which tell quotients of a size apart: of each bounded size many neighbours, with the largest of the others.
-fn samples_for_quotients(dims: &[BoundedDim]) -> Vec<Sizes> {
-    let bounds: Sizes = dims.iter().map(|dim| dim.most).collect();
-    let of = |(place, dim): (usize, &BoundedDim)| {
-        let (least, most, bounds) = (dim.least.max(2), dim.most, bounds.clone());
-        let sizes = least..=most.min(least + 2 * MOST_BY as usize);
-        sizes.map(move |size| {
-            let mut sizes = bounds.clone();
-            sizes[place] = size;
-            sizes
-        })
-    };
-    dims.iter().enumerate().flat_map(of).collect()
-}
-
 /// The formula that has these values for the samples, where they are known; `None` if there is none with whole factors.
-fn fitted(samples: &[Sizes], values: &[Option<usize>]) -> Option<Formula> {
+fn fitted(samples: &Samples, values: &[Option<usize>]) -> Option<Formula> {
+    let dims = samples.bases.len();
     let mut quotients = [Quotient::SIZE; MOST_DIMS];
-    for (dim, quotient) in quotients.iter_mut().enumerate().take(samples[0].len()) {
+    for (dim, quotient) in quotients.iter_mut().enumerate().take(dims) {
         *quotient = quotient_of(dim, samples, values)?;
     }
-    let (dims, combinations) = (samples[0].len(), NODES.pow(samples[0].len() as u32));
-    let numbers = values[..combinations].iter().map(|value| value.map(|value| value as i128));
-    let mut numbers = numbers.collect::<Option<SmallVec<[i128; 16]>>>()?;
-    // Size by size: from the values at three points to the factors of the powers 0, 1 and 2.
+    let combinations = samples.combinations();
+    let mut numbers: SmallVec<[Option<i128>; 16]> =
+        values[..combinations].iter().map(|value| value.map(|value| value as i128)).collect();
+    // Size by size: from the values at up to three points to the factors of the powers 0, 1 and 2.
     for (dim, quotient) in quotients.iter().enumerate().take(dims) {
-        let step = NODES.pow(dim as u32);
-        let points = [0, 1, 2].map(|digit| quotient.of(samples[digit * step][dim]));
-        for first in (0..combinations).filter(|number| (number / step).is_multiple_of(NODES)) {
-            let places = [0, 1, 2].map(|digit| first + digit * step);
-            let factors = polynomial(points, places.map(|place| numbers[place]))?;
-            places.into_iter().zip(factors).for_each(|(place, factor)| numbers[place] = factor);
+        let (step, base) = (samples.step(dim), samples.bases[dim]);
+        for first in (0..combinations).filter(|number| samples.digit(*number, dim) == 0) {
+            let places = (0..base).map(|digit| first + digit * step);
+            let points =
+                places.clone().filter_map(|place| Some((quotient.of(samples.sizes[place][dim]), numbers[place]?)));
+            let points: SmallVec<[(usize, i128); NODES]> = points.collect();
+            if !points.is_empty() {
+                let factors = polynomial(&points)?;
+                places.zip(factors).for_each(|(place, factor)| numbers[place] = Some(factor));
+            }
         }
     }
     let terms = numbers.iter().enumerate().map(|(number, factor)| {
-        let powers = std::array::from_fn(|dim| (number / NODES.pow(dim as u32) % NODES) as u8);
-        Some((i64::try_from(*factor).ok()?, powers))
+        let mut powers = [0; MOST_DIMS];
+        powers.iter_mut().enumerate().take(dims).for_each(|(dim, power)| *power = samples.digit(number, dim) as u8);
+        // What no sample decides is judged by all of them below.
+        Some((i64::try_from(factor.unwrap_or(0)).ok()?, powers))
     });
     let formula = Formula::new(terms.collect::<Option<Vec<_>>>()?, quotients)?;
     let fits = |(sizes, value): (&Sizes, &Option<usize>)| value.is_none() || formula.at(sizes) == *value;
-    samples.iter().zip(values).all(fits).then_some(formula)
+    samples.sizes.iter().zip(values).all(fits).then_some(formula)
 }
 
-/// The first quotient of a size of which the values are a polynomial, while all other sizes are the largest.
-fn quotient_of(dim: usize, samples: &[Sizes], values: &[Option<usize>]) -> Option<Quotient> {
-    let is_alone = |sizes: &Sizes| (0..sizes.len()).all(|other| other == dim || sizes[other] == samples[0][other]);
-    let points = samples.iter().zip(values).filter(|(sizes, _)| is_alone(sizes));
-    let points = points.filter_map(|(sizes, value)| Some((sizes[dim], (*value)?)));
-    let points: SmallVec<[(usize, usize); 16]> = points.collect();
+/// The first quotient of a size of which the values are a polynomial of degree 2, while all other sizes are the largest.
+fn quotient_of(dim: usize, samples: &Samples, values: &[Option<usize>]) -> Option<Quotient> {
+    let bounds = &samples.sizes[0];
+    let is_alone = |sizes: &Sizes| (0..sizes.len()).all(|other| other == dim || sizes[other] == bounds[other]);
+    let points = samples.sizes.iter().zip(values).filter(|(sizes, _)| is_alone(sizes));
+    let points = points.filter_map(|(sizes, value)| Some((sizes[dim], (*value)? as i128)));
+    let points: SmallVec<[(usize, i128); 16]> = points.collect();
     let fits = |quotient: &Quotient| {
-        let &[nodes, ..] = points.as_chunks().0 else { return false };
-        let found = polynomial(nodes.map(|(size, _)| quotient.of(size)), nodes.map(|(_, value)| value as i128));
-        found.is_some_and(|[one, slope, bend]| {
-            points.iter().all(|(size, value)| {
-                let of = quotient.of(*size) as i128;
-                bend.wrapping_mul(of).wrapping_add(slope).wrapping_mul(of).wrapping_add(one) == *value as i128
+        let of = points.iter().map(|(size, value)| (quotient.of(*size), *value));
+        let of: SmallVec<[(usize, i128); 16]> = of.collect();
+        polynomial(&of).is_some_and(|[one, slope, bend]| {
+            of.iter().all(|(at, value)| {
+                let at = *at as i128;
+                bend.wrapping_mul(at).wrapping_add(slope).wrapping_mul(at).wrapping_add(one) == *value
             })
         })
     };
     let quotients = (1..=MOST_BY).flat_map(|by| (0..by).map(move |plus| Quotient { plus, by }));
     // Without the samples that tell quotients apart there is none but the size itself.
-    let found = quotients.take(if samples.len() > most_samples(samples[0].len()) { usize::MAX } else { 1 });
-    found.into_iter().find(fits)
+    let mut found = quotients.take(if samples.tell_quotients { usize::MAX } else { 1 });
+    if points.is_empty() { Some(Quotient::SIZE) } else { found.find(fits) }
 }
 
-/// The factors of the powers 0, 1 and 2 of the polynomial through three points, by divided differences; `None` if they are not whole.
-fn polynomial([x0, x1, x2]: [usize; NODES], [v0, v1, v2]: [i128; NODES]) -> Option<[i128; NODES]> {
-    let [x0, x1, x2] = [x0, x1, x2].map(|x| x as i128);
-    let divided = |number: i128, by: i128| (by != 0 && number % by == 0).then(|| number / by);
+/// The factors of the powers 0, 1 and 2 of the polynomial through the first points that differ, up to three, by divided differences; `None` if they are not whole.
+fn polynomial(points: &[(usize, i128)]) -> Option<[i128; NODES]> {
+    let mut nodes: SmallVec<[(i128, i128); NODES]> = SmallVec::new();
+    for &(at, value) in points {
+        if nodes.len() < NODES && nodes.iter().all(|(other, _)| *other != at as i128) {
+            nodes.push((at as i128, value));
+        }
+    }
+    let divided = |number: i128, by: i128| (number % by == 0).then(|| number / by);
+    let &(x0, v0) = nodes.first()?;
+    let Some(&(x1, v1)) = nodes.get(1) else { return Some([v0, 0, 0]) };
     let slope = divided(v1.wrapping_sub(v0), x1 - x0)?;
-    let bend = divided(divided(v2.wrapping_sub(v1), x2 - x1)?.wrapping_sub(slope), x2 - x0)?;
+    let bend = match nodes.get(2) {
+        Some(&(x2, v2)) => divided(divided(v2.wrapping_sub(v1), x2 - x1)?.wrapping_sub(slope), x2 - x0)?,
+        None => 0,
+    };
     // What overflows here is refused where the formula is compared with the values.
     Some([
         v0.wrapping_sub(x0.wrapping_mul(slope)).wrapping_add(bend.wrapping_mul(x0).wrapping_mul(x1)),

@@ -35,7 +35,7 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// `sizes` are those that bounded feeds have; none stands for the bounds, and `None` for a recording without such feeds.
+    /// `sizes` are those of bounded feeds: an empty list stands for the bounds, and `None` refuses such feeds.
     pub(crate) fn begin(name: String, sizes: Option<Sizes>) -> Open {
         let engine = EngineRef::new(&ADDRESS);
         RECORDINGS.with_borrow_mut(|recordings| recordings.push(Recording::new(engine, name, sizes)));

@@ -55,7 +55,7 @@ pub fn record(name: impl Into<String>, f: impl FnOnce(&Recorder) -> Result<(), E
     Ok(program)
 }
 
-/// Runs `f`, and returns what it has recorded, unchecked. `sizes` are those of bounded feeds; none stands for the bounds, and `None` refuses such feeds.
+/// Runs `f`, and returns what it has recorded, unchecked. `sizes` are those of bounded feeds: an empty list stands for the bounds, and `None` refuses such feeds.
 pub(super) fn record_once(
     name: String,
     sizes: Option<Sizes>,

@@ -83,7 +83,9 @@ impl Program {
                 self.varying.push(layout.clone());
                 next
             });
-            of_view.insert(*view, (id, at_bounds));
+            if of_view.insert(*view, (id, at_bounds)).is_some_and(|(other, _)| other != id) {
+                return Err(line);
+            }
         }
         for (index, value) in self.values.iter_mut().enumerate() {
             if let Some((id, layout)) = of_view.get(&(ValueId(index), Layout::contiguous(value.shape))) {

@@ -9,7 +9,7 @@ use streamvm_program::{
     BufferRole, Compiled, CompiledBuffer, Operand, Program, Segment, SegmentBranch, SegmentUse, Step,
 };
 
-use crate::program_cache::cache::ProgramCache;
+use crate::program_cache::cache::{Bounds, ProgramCache};
 use crate::program_cache::function::LoadedFunction;
 use crate::program_cache::only_kernel::OnlyKernel;
 
@@ -87,11 +87,12 @@ impl LoadedProgram {
         !self.compiled.program().dims.is_empty()
     }
 
-    /// The programs for the sizes of runs. They are kept in a cache that `new` makes.
-    pub(crate) fn for_sizes(&self, new: impl FnOnce() -> ProgramCache) -> &ForSizes {
+    /// The programs for the sizes of runs: the last 16, whatever the memory of a run, which is that of the bounds.
+    pub(crate) fn for_sizes(&self) -> &ForSizes {
         self.sized.get_or_init(|| {
             let graphs = self.segments.iter().map(|_| Arc::default()).collect();
-            Box::new(ForSizes { kept: new(), graphs, made: AtomicU64::new(0) })
+            let kept = ProgramCache::new(Bounds { programs: 16, bytes: u64::MAX });
+            Box::new(ForSizes { kept, graphs, made: AtomicU64::new(0) })
         })
     }
 

@@ -21,6 +21,7 @@ use crate::program_cache::loaded::{LoadedProgram, with_access};
 use crate::program_cache::only_kernel::OnlyKernel;
 use crate::programs::fetches::Fetches;
 use crate::submit::commit::Submitted;
+use crate::sync::fork::refuse_in_child;
 use crate::vm::Vm;
 
 /// A compiled program. `Send + Sync`, cheap to clone: several threads may run it at once. It does not keep its engine alive; after the
@@ -183,12 +184,18 @@ impl Executable {
     /// Those of [`run`](Executable::run) about feeds; the list is unchanged then. The submission refuses what has no value by then.
     #[track_caller]
     pub fn run_in(&self, builder: &mut InstructionsBuilder, feeds: &[(&str, &Tensor)]) -> Result<Results, Error> {
-        let site = Site::caller();
+        self.append_run(builder, feeds, Site::caller())
+    }
+
+    fn append_run(
+        &self,
+        builder: &mut InstructionsBuilder,
+        feeds: &[(&str, &Tensor)],
+        site: Site,
+    ) -> Result<Results, Error> {
         if self.inner.has_bounded_sizes() {
-            return self
-                .at_sizes_of(feeds)
-                .and_then(|sized| sized.run_in(builder, feeds))
-                .map_err(|error| error.called_from(site));
+            let sized = self.at_sizes_of(feeds).map_err(|error| error.called_from(site))?;
+            return sized.append_run(builder, feeds, site);
         }
         let append = || {
             let Some(engine) = self.engine.upgrade() else { return Err(Error::shutdown()) };
@@ -221,9 +228,10 @@ impl Executable {
         let site = Site::caller();
         let sized = || {
             let Some(engine) = self.engine.upgrade() else { return Err(Error::shutdown()) };
+            refuse_in_child(engine.handle.fork)?;
             let whole = &self.inner;
             let sizes = whole.compiled.program().sizes_of(feeds)?;
-            let all = whole.for_sizes(|| engine.programs.of_parts());
+            let all = whole.for_sizes();
             let inner = all.kept.get_or_load(Query::Sizes { sizes: &sizes }, || whole.at(&engine, &sizes, all))?;
             Ok(Executable { inner, ..self.clone() })
         };

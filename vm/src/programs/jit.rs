@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use smallvec::SmallVec;
 use streamvm_ep::{Shape, Site};
 use streamvm_instructions::{BuildError, Error, InstructionsBuilder, Tensor};
-use streamvm_program::{CompileOptions, Dim, Program, Recorder, Results, compile, record, record_bounded};
+use streamvm_program::{CompileOptions, Dim, Program, Recorder, Results, compile, record, record_bounded_at};
 
 use crate::engine::core::Engine;
 use crate::program_cache::key::{FeedKind, Query};
@@ -17,9 +17,9 @@ use crate::programs::log_reasons;
 use crate::sync::fork::refuse_in_child;
 use crate::vm::Vm;
 
-/// Records the closure for feeds of these kinds, with these axes if some are bounded.
+/// Records the closure for feeds of these kinds, with these axes if some are bounded, for a run at a site.
 type Record<const FEEDS: usize> =
-    dyn Fn(&[FeedKind; FEEDS], Option<&[Vec<Dim>; FEEDS]>) -> Result<Program, Error> + Send + Sync;
+    dyn Fn(&[FeedKind; FEEDS], Option<&[Vec<Dim>; FEEDS]>, Site) -> Result<Program, Error> + Send + Sync;
 
 /// A closure that is compiled just in time; made by [`Vm::jit`]. `Send + Sync`: several threads may run it at once. It does not keep its
 /// engine alive; after the engine has ended, runs give [`Error::Shutdown`].
@@ -75,7 +75,7 @@ impl Vm {
         let feeds = feeds.map(str::to_owned);
         let parameters = parameters.map(|(name, tensor)| (name.to_owned(), tensor.clone()));
         let (of_record, names, tensors) = (name.clone(), feeds.clone(), parameters.clone());
-        let record = move |kinds: &[FeedKind; FEEDS], axes: Option<&[Vec<Dim>; FEEDS]>| {
+        let record = move |kinds: &[FeedKind; FEEDS], axes: Option<&[Vec<Dim>; FEEDS]>, site: Site| {
             let once = |r: &Recorder| {
                 let feed = |(place, (name, kind)): (usize, (&String, &FeedKind))| match axes {
                     None => r.feed(name.as_str(), kind.place, kind.dtype, kind.shape.dims()),
@@ -86,7 +86,11 @@ impl Vm {
                 let parameters: Vec<Tensor> = tensors.iter().map(parameter).collect::<Result<_, Error>>()?;
                 closure(r, &all(feeds), &all(parameters))
             };
-            if axes.is_some() { record_bounded(of_record.clone(), once) } else { record(of_record.clone(), once) }
+            if axes.is_some() {
+                record_bounded_at(of_record.clone(), site, once)
+            } else {
+                record(of_record.clone(), once)
+            }
         };
         Jit {
             engine: Arc::downgrade(&self.engine),
@@ -166,6 +170,7 @@ impl<const FEEDS: usize> Jit<FEEDS> {
     /// Those of the closure and of [`Vm::compile`]; [`Error::Shutdown`] when the engine is gone.
     #[track_caller]
     pub fn compiled(&self, feeds: [&Tensor; FEEDS]) -> Result<Executable, Error> {
+        let site = Site::caller();
         let Some(engine) = self.engine.upgrade() else { return Err(Error::shutdown()) };
         refuse_in_child(engine.handle.fork)?;
         let mut kinds = feeds.map(FeedKind::of);
@@ -179,7 +184,7 @@ impl<const FEEDS: usize> Jit<FEEDS> {
             Some(made) => made,
             None => {
                 // The closure is the caller's code, so it runs before the entry is made: no other thread waits for it.
-                let program = (self.record)(&kinds, self.axes.as_ref())?;
+                let program = (self.record)(&kinds, self.axes.as_ref(), site)?;
                 let load = || LoadedProgram::new(&engine, compile(program, &self.options)?);
                 let loaded = engine.programs.get_or_load(query, load);
                 log_reasons(&engine);
@@ -188,7 +193,6 @@ impl<const FEEDS: usize> Jit<FEEDS> {
         };
         let parameters: SmallVec<[(&str, &Tensor); 8]> =
             self.parameters.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-        let site = Site::caller();
         let made = loaded.and_then(|loaded| Executable::new(&engine, loaded, &parameters, site));
         made.map_err(|error| error.called_from(site))
     }

@@ -78,7 +78,7 @@ impl Vm {
     /// Records a program of which some feeds have axes of any size up to a bound. It is compiled once, for the bounds, which also decide how much memory a run
     /// has; each run has the sizes of its feeds, and a run with other sizes compiles nothing.
     ///
-    /// `f` is called several times, each time for other sizes (13 times for two bounded sizes): the tensors have the sizes of that call, and what it computes
+    /// `f` is called several times, each time for other sizes (up to 13 times for two bounded sizes): the tensors have the sizes of that call, and what it computes
     /// of them by sums and products may be a shape, or where a slice ends. All calls must record the same steps.
     ///
     /// ```

@@ -109,8 +109,19 @@ impl Executable {
     ) -> Result<Fetches, Error> {
         let site = Site::caller();
         if self.inner.has_bounded_sizes() {
-            return self.at_sizes_of(feeds)?.run_watched(feeds, watch, hook);
+            let sized = self.at_sizes_of(feeds).map_err(|error| error.called_from(site))?;
+            return sized.watched_run(feeds, watch, hook, site);
         }
+        self.watched_run(feeds, watch, hook, site)
+    }
+
+    fn watched_run(
+        &self,
+        feeds: &[(&str, &Tensor)],
+        watch: Watch<'_>,
+        hook: &mut dyn FnMut(&WatchedStep<'_>) -> Result<(), Error>,
+        site: Site,
+    ) -> Result<Fetches, Error> {
         let Some(engine) = self.engine.upgrade() else { return Err(Error::shutdown()) };
         let compiled = self.compiled();
         if !compiled.is_step_by_step() {
