@@ -13,6 +13,7 @@ use crate::ir::program::{Operand, Program, Step, Value, ValueId, ValueRole, Work
 /// # Errors
 /// [`ProgramError::NotCompiled`] if the numbers of a copy without gaps do not follow from the bounded sizes.
 pub(super) fn insert(program: &mut Arc<Program>) -> Result<(), Error> {
+    let mut vary = false;
     for place in 0..program.fetches.len() {
         let fetch = &program.fetches[place];
         let (source, layout, varying) = (fetch.value, fetch.layout, fetch.varying);
@@ -49,6 +50,11 @@ pub(super) fn insert(program: &mut Arc<Program>) -> Result<(), Error> {
         });
         let fetch = &mut program.fetches[place];
         (fetch.value, fetch.layout, fetch.varying) = (copy, whole, of_copy);
+        vary |= of_copy.is_some();
+    }
+    if vary {
+        // An empty copy has the strides of its formulas.
+        Arc::make_mut(program).set_layouts_at_bounds();
     }
     Ok(())
 }

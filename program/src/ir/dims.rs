@@ -229,6 +229,20 @@ impl Program {
         }
     }
 
+    /// Gives operands and ports that vary the layouts of their formulas for the bounds. They have these already, unless they are empty there: the strides of an empty
+    /// view may be any.
+    pub(crate) fn set_layouts_at_bounds(&mut self) {
+        let bounds: Sizes = self.dims.iter().map(|dim| dim.most).collect();
+        let at_bounds: Vec<Option<Layout>> = self.varying.iter().map(|varying| varying.at(&bounds)).collect();
+        let of = |id: Option<VaryingId>| id.and_then(|VaryingId(index)| at_bounds[index as usize]);
+        for Operand { layout, varying, .. } in self.steps.iter_mut().flat_map(|step| &mut step.operands) {
+            *layout = of(*varying).unwrap_or(*layout);
+        }
+        for ports in [&mut self.feeds, &mut self.parameters, &mut self.fetches] {
+            ports.iter_mut().for_each(|port| port.layout = of(port.varying).unwrap_or(port.layout));
+        }
+    }
+
     /// Checks the bounded sizes: a feed that varies has axes that are just sizes, and each size is an axis of a feed.
     pub(crate) fn check_dims(&self) -> Result<(), Error> {
         let operands =
@@ -266,7 +280,15 @@ impl Program {
         let refused = |what: String| {
             Err(self.malformed(format!("{what} has another layout than its formulas give for the bounds")))
         };
-        if let Some(value) = self.values.iter().position(|it| !fits(&Layout::contiguous(it.shape), it.varying)) {
+        // Of a value only the shape counts: it has no gaps.
+        let fits_shape = |value: &Value| match value.varying {
+            None => true,
+            Some(VaryingId(index)) => {
+                let layout = at_bounds.get(index as usize).and_then(Option::as_ref);
+                layout.is_some_and(|layout| *layout.shape() == value.shape)
+            }
+        };
+        if let Some(value) = self.values.iter().position(|it| !fits_shape(it)) {
             return refused(format!("value {value}"));
         }
         if let Some((step, _)) = operands().find(|(_, it)| !fits(&it.layout, it.varying)) {

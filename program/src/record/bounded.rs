@@ -101,6 +101,7 @@ pub fn record_bounded_at(
         set_varying(&mut program, &layouts, &formulas, (&samples.sizes, site))?;
         check_largest(&program, &layouts, (&samples.sizes, site))?;
         program.varying = formulas.varying;
+        program.set_layouts_at_bounds();
     }
     program.check().map_err(|error| error.called_from(site))?;
     program.shrink_to_fit();
@@ -335,9 +336,10 @@ impl Formulas {
                 let values: SmallVec<[Option<usize>; 16]> = layouts.iter().enumerate().map(number).collect();
                 fitted(samples, &values)
             };
-            // A view without elements has any strides, and begins anywhere.
+            // A view that is empty for some sizes has any strides for these, and begins anywhere.
+            let is_empty = layouts.iter().all(|layout| layout.elements() == 0);
             let of_elements = |(sample, layout): (usize, &Layout), number: usize| {
-                (layout.elements() > 0 && sample < samples.whole).then_some(number)
+                ((layout.elements() > 0 || is_empty) && sample < samples.whole).then_some(number)
             };
             let axes = (0..layouts[0].shape().rank()).map(|axis| {
                 let size = formula(&|(_, layout)| Some(layout.shape().dims()[axis]))?;
