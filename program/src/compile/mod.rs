@@ -1,6 +1,6 @@
 //! Compiling: from a program to steps over buffers at fixed offsets.
 //!
-//! Layer: uses `ir`, `memory`, `record`, `plan` and `show`; is used by no other folder.
+//! Layer: uses `ir`, `memory`, `plan` and `show`; is used by no other folder.
 //!
 //! [`compile`] is a pure function: the same program and options give the same result on every machine. Its passes, in this order, each a
 //! file with one idea:

@@ -1,6 +1,6 @@
 //! Recording: eager calls and lists become the steps of a program.
 //!
-//! Layer: uses `ir`; is used by `compile` and `text`.
+//! Layer: uses `ir`; is used by `text`.
 //!
 //! A [`Recorder`](recorder::Recorder) hands out tensors that are bound to the recording as other tensors are bound to an engine: the
 //! recording implements [`Engine`](streamvm_instructions::Engine). So every eager call and every list over them arrives at

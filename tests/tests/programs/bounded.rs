@@ -398,7 +398,8 @@ fn quotients_of_sums_are_refused_and_small_ranges_are_followed() {
         });
         assert!(why(recorded).contains("does not follow from the sizes"));
     }
-    let small: [(usize, usize, fn(usize) -> usize); 6] = [
+    type Few = (usize, usize, fn(usize) -> usize);
+    let small: [Few; 6] = [
         (32, 40, |n| n / 8),
         (1, 12, |n| n / 8),
         (28, 32, |n| n / 4),
