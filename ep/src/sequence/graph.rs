@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-/// What the graphs of a sequence belong to. Streams drop them some time after nobody keeps `sequence` alive any longer: the sequences that share it, and
-/// who makes further ones.
+/// The owner of graphs: one sequence, or all sequences that a program with bounded sizes makes of one segment. A stream drops the graphs some time after the
+/// last reference to `sequence` was dropped.
 #[derive(Clone, Debug, Default)]
 pub struct GraphOwner {
     /// Shared by sequences of the same commands over tensors of other sizes: a stream may update a graph of one to the parameters of another.
@@ -15,7 +15,7 @@ pub struct GraphOwner {
 /// Names commands that are the same in each run over the same buffers.
 #[derive(Copy, Clone, Debug)]
 pub struct GraphKey<'a> {
-    /// What the sequence that queues the commands keeps alive.
+    /// The owner of the graph, which the sequence that queues the commands keeps alive.
     pub owner: &'a GraphOwner,
     /// The number of the first of the commands in the sequence; of commands with blocks, that of the step which begins the first block.
     pub first: usize,

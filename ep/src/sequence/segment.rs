@@ -36,7 +36,7 @@ pub struct SegmentOptions {
     pub times_steps: bool,
     /// The fewest calls of a driver that one launch of several commands may replace; `None` if each command is to be launched by itself.
     pub smallest_graph: Option<usize>,
-    /// What its graphs belong to.
+    /// The owner of the graphs that streams make of its commands.
     pub graphs: GraphOwner,
     /// Set when loops must end.
     pub stops: Arc<AtomicBool>,

@@ -141,7 +141,7 @@ fn end_of_group(program: &Program, kept: &[usize], shares: &Shares, bounds: Boun
     kept.len().min(MOST_STEPS)
 }
 
-/// What tells views of one value apart.
+/// The layout of an operand for the bounds, with its formulas: two operands are the same view of a value, whatever the sizes, if both are equal.
 fn view(operand: &Operand) -> (Layout, Option<VaryingId>) {
     (operand.layout, operand.varying)
 }

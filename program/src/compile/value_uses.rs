@@ -3,7 +3,7 @@
 //! Most passes want no more of an operand. With its layout it takes 160 bytes, behind a pointer of its step, so a pass over a million steps would wait for
 //! memory most of its time. Here it takes 16, in the order of the steps.
 //!
-//! What writes a part of a value, whose place or size depends on the sizes of the run, counts as a change of the value: it may leave any byte as it is.
+//! A step that writes a part of a value, and whose place or size in it depends on the sizes of the run, counts as one that changes the value: it may leave any byte as it is.
 
 use streamvm_ep::Access;
 
@@ -28,7 +28,7 @@ pub(super) fn of(program: &Program) -> Lists<ValueUse> {
     uses
 }
 
-/// What an operand does to its value.
+/// Whether the step reads, writes or changes the value of this operand.
 pub(super) fn access(program: &Program, operand: &Operand) -> Access {
     let changes = operand.access == Access::Write && program.is_any_part(operand);
     if changes { Access::ReadWrite } else { operand.access }

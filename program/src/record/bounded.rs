@@ -158,7 +158,7 @@ struct Samples {
     bases: SmallVec<[usize; MOST_DIMS]>,
     /// Whether there are enough to tell quotients of a size apart.
     tell_quotients: bool,
-    /// So many tell strides and offsets, too. Of those behind them an axis has size 1, whose stride may be any.
+    /// The number of the first samples that tell strides and offsets, too. In each later sample a bounded size is 1, and an axis of size 1 may have any stride.
     whole: usize,
 }
 

@@ -160,7 +160,7 @@ fn random_numbers(vm: &Vm, device: DeviceId) {
 }
 
 /// A loop, a branch on what it left, and another loop; runs on three lanes at once.
-/// Numbers that the rounds of a loop, a branch in it, a branch outside, and calls before and behind it draw: no two are the same, in no run; a run that is repeated draws its
+/// Numbers that the rounds of a loop, a branch in it, a branch outside, and calls before and after it draw: no two are the same, in no run; a run that is repeated draws its
 /// own again, and a CPU draws the same.
 fn random_numbers_of_rounds(vm: &Vm, device: DeviceId) {
     const ROUNDS: i32 = 4;

@@ -29,6 +29,8 @@ pub struct Judged {
     /// The waits of programs without empty tensors, and those of them that no dependence needs. What uses an empty tensor waits for the write before it,
     /// because that may fail; the verifier compares bytes, and calls such a wait superfluous.
     pub exact: Counts,
+    /// How often it ran with a bounded size.
+    pub bounded: u64,
     /// Its fetched views and empty tensors.
     pub views: Views,
 }
@@ -37,6 +39,7 @@ impl Judged {
     /// Adds another program.
     pub fn add(&mut self, other: Judged) {
         self.runs += other.runs;
+        self.bounded += other.bounded;
         self.counts.add(other.counts);
         self.exact.add(other.exact);
         self.views.add(other.views);
@@ -62,10 +65,10 @@ pub fn judge(seed: u64, mutant: Option<Mutant>) -> Result<Judged, Verdict> {
     if let Some(race) = races.first() {
         return Err(verdict(Failing::Race)(format!("{mode:?}: {} races; the first: {race}", races.len())));
     }
-    let (runs, views) = compared.map_err(verdict(Failing::Refused))??;
+    let judged = compared.map_err(verdict(Failing::Refused))??;
     let counts = trace.judge().map_err(verdict(Failing::Unordered))?;
-    let exact = if views.empty == 0 { counts } else { Counts::default() };
-    Ok(Judged { runs, counts, exact, views })
+    let exact = if judged.views.empty == 0 { counts } else { Counts::default() };
+    Ok(Judged { counts, exact, ..judged })
 }
 
 /// Half of the seeds are stepped, so that a seed decides everything.
@@ -77,15 +80,15 @@ fn mode_of(seed: u64) -> Mode {
     }
 }
 
-/// Compares, and returns the number of runs and what views there were.
-fn compared(vm: &Vm, seed: u64, mutant: Option<Mutant>) -> Result<(u64, Views), Verdict> {
+/// Compares, and counts the runs and the views.
+fn compared(vm: &Vm, seed: u64, mutant: Option<Mutant>) -> Result<Judged, Verdict> {
     let mut draw = Random::new(seed, 3);
     if draw.once_in(3) {
         let device = *draw.pick(&[CPU, SIM[0]]);
         // Step by step, a large block writes more tensors than an instruction may.
         let options = CompileOptions { step_by_step: false, ..options(&mut draw, mutant) };
         return try_compare_drawn(vm, device, seed, &options, &mut blocks::Drawn::default())
-            .map(|()| (blocks::ROUNDS as u64, Views::default()));
+            .map(|()| Judged { runs: blocks::ROUNDS as u64, ..Judged::default() });
     }
     let devices: &[DeviceId] = match draw.below(4) {
         0 => &[CPU],
@@ -94,9 +97,11 @@ fn compared(vm: &Vm, seed: u64, mutant: Option<Mutant>) -> Result<(u64, Views), 
     };
     let drawn = options(&mut draw, mutant);
     if draw.once_in(4) {
-        return try_compare_bounded(vm, seed, devices, &drawn);
+        let compared = try_compare_bounded(vm, seed, devices, &drawn);
+        return compared.map(|(runs, views)| Judged { runs, bounded: runs, views, ..Judged::default() });
     }
-    try_compare(vm, seed, devices, &|_| vec![drawn.clone()]).map(|(program, _)| (ROUNDS as u64, Views::of(&program)))
+    let (program, _) = try_compare(vm, seed, devices, &|_| vec![drawn.clone()])?;
+    Ok(Judged { runs: ROUNDS as u64, views: Views::of(&program), ..Judged::default() })
 }
 
 /// Draws options.

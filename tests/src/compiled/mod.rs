@@ -298,7 +298,7 @@ fn try_compare(
         let run = |round: usize| {
             let _lane = Lane(if round < SIDE_BY_SIDE { round as u32 % 2 } else { 0 }).enter();
             let feeds = [("a", &tensors[0]), ("b", &tensors[1])];
-            // Every third one is an instruction of a list, with a call before and one behind it.
+            // Every third one is an instruction of a list, with a call before and one after it.
             let found: Vec<Tensor> = if round % 3 == 1 {
                 let mut builder = InstructionsBuilder::new();
                 let a = builder.copy(&tensors[0], tensors[0].place()).expect("a copy");

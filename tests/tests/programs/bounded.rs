@@ -273,7 +273,7 @@ fn bounded_programs_are_called_run_in_lists_and_run_in_parts() {
     }
 }
 
-/// Random numbers of a run with smaller sizes are the first of those that the bound draws, and each run goes on behind the bound's.
+/// Random numbers of a run with smaller sizes are the first of those that the bound draws, and each run goes on after those of the bound.
 #[test]
 fn runs_draw_other_random_numbers_whatever_their_sizes() {
     let vm = Vm::builder().build().expect("an engine");

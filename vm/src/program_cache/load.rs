@@ -42,7 +42,7 @@ impl LoadedProgram {
         Ok(LoadedProgram { next_run: self.next_run.clone(), ..loaded })
     }
 
-    /// `graphs` has for each segment what its graphs belong to, or nothing, if they belong to these segments alone.
+    /// `graphs` has for each segment the owner of its graphs; none, if each segment owns its own.
     fn of(env: &Environment, compiled: Compiled, graphs: &[GraphOwner]) -> Result<LoadedProgram, Error> {
         for device in compiled.devices() {
             env.devices.get(device)?;

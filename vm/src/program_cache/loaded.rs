@@ -38,7 +38,7 @@ pub(crate) struct LoadedProgram {
 pub(crate) struct ForSizes {
     /// Those of the last runs.
     pub(crate) kept: ProgramCache,
-    /// For each segment what graphs of it belong to, whatever the sizes.
+    /// For each segment the owner that its graphs of all sizes share.
     pub(crate) graphs: Vec<Arc<()>>,
     /// How many were made.
     pub(crate) made: AtomicU64,

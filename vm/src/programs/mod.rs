@@ -79,7 +79,7 @@ impl Vm {
     /// has; each run has the sizes of its feeds, and a run with other sizes compiles nothing.
     ///
     /// `f` is called several times, each time for other sizes (up to 13 times for two bounded sizes): the tensors have the sizes of that call, and what it computes
-    /// of them by sums and products may be a shape, or where a slice ends. All calls must record the same steps.
+    /// of them by sums, products and quotients may be a shape, or where a slice ends. All calls must record the same steps.
     ///
     /// ```
     /// use streamvm::program::{CompileOptions, Dim};

@@ -18,7 +18,7 @@ use crate::stream::graphs::{Buffer, CapturedProducts, Found, Graph, GraphHandles
 /// A capture that goes on.
 #[derive(Debug)]
 pub(super) struct Capture {
-    /// What the commands belong to, and the first of them.
+    /// The owner of the graph that the capture makes, and the number of the first captured command.
     pub(super) owner: GraphOwner,
     pub(super) first: usize,
     /// The memory that captured commands may access.

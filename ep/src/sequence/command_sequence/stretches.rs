@@ -25,7 +25,7 @@ pub(super) struct Stretch {
     pub(super) together: bool,
 }
 
-/// What decides about the random numbers of commands that are queued now.
+/// The run that commands are queued for, and how far its loops have come: together they decide which random numbers the commands draw.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct RunNow {
     /// The number of the run.
