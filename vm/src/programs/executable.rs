@@ -16,12 +16,10 @@ use streamvm_stream::{StreamKey, StreamType, WaitKind};
 
 use crate::engine::core::Engine;
 use crate::engine::submission::Full;
-use crate::program_cache::key::Query;
 use crate::program_cache::loaded::{LoadedProgram, with_access};
 use crate::program_cache::only_kernel::OnlyKernel;
 use crate::programs::fetches::Fetches;
 use crate::submit::commit::Submitted;
-use crate::sync::fork::refuse_in_child;
 use crate::vm::Vm;
 
 /// A compiled program. `Send + Sync`, cheap to clone: several threads may run it at once. It does not keep its engine alive; after the
@@ -39,7 +37,7 @@ pub struct Executable {
     /// Shared with runs, fetches and the cache.
     pub(super) inner: Arc<LoadedProgram>,
     /// The tensors of the parameters, in the order of the program.
-    parameters: Arc<[Tensor]>,
+    pub(super) parameters: Arc<[Tensor]>,
 }
 
 impl Executable {
@@ -211,31 +209,6 @@ impl Executable {
         let (list, results) = append().map_err(|error| self.refused(error, feeds, site))?;
         builder.append(list);
         Ok(results)
-    }
-
-    /// The executable for the sizes of these feeds, of a program with bounded sizes ([`Vm::record_bounded`](crate::Vm::record_bounded)); of another one, itself. Each run
-    /// uses the one for its feeds: the steps, their order and the memory of the executable for the bounds, over smaller tensors. Nothing is
-    /// compiled. The executables for the last 16 choices of sizes are kept.
-    ///
-    /// # Errors
-    /// [`ProgramError::Size`] and [`ProgramError::Mismatch`] if a feed does not fit; [`ProgramError::Unknown`]; [`ProgramError::Malformed`] if the program has no steps
-    /// for these sizes; [`Error::Shutdown`] when the engine is gone.
-    #[track_caller]
-    pub fn at_sizes_of(&self, feeds: &[(&str, &Tensor)]) -> Result<Executable, Error> {
-        if !self.inner.has_bounded_sizes() {
-            return Ok(self.clone());
-        }
-        let site = Site::caller();
-        let sized = || {
-            let Some(engine) = self.engine.upgrade() else { return Err(Error::shutdown()) };
-            refuse_in_child(engine.handle.fork)?;
-            let whole = &self.inner;
-            let sizes = whole.compiled.program().sizes_of(feeds)?;
-            let all = whole.for_sizes();
-            let inner = all.kept.get_or_load(Query::Sizes { sizes: &sizes }, || whole.at(&engine, &sizes, all))?;
-            Ok(Executable { inner, ..self.clone() })
-        };
-        sized().map_err(|error| error.called_from(site))
     }
 
     /// The instructions of a run, a segment after the other.

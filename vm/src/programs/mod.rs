@@ -19,6 +19,7 @@ mod executable;
 mod fetches;
 mod jit;
 mod parts;
+mod sizes;
 mod watch;
 
 use std::sync::Arc;

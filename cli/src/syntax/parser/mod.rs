@@ -7,6 +7,7 @@
 mod expr;
 mod network;
 mod program;
+mod sizes;
 
 use crate::base::engine::{DType, DeviceId, MAX_RANK};
 use crate::base::spelling::did_you_mean;
