@@ -96,9 +96,9 @@ pub use sequence::commands::{Commands, Graphs};
 pub use sequence::fused_group::{FusedGroup, FusedKernel, MOST_FUSED_VIEWS};
 pub use sequence::graph::{BlockStart, GraphBlocks, GraphKey, GraphOwner, GraphStart, LoopEnd, LoopsRun};
 pub use sequence::{
-    CommandSequence, MakeKernel, NotFinite, Segment, SegmentOptions, SequenceBranch, SequenceBuffer, SequenceCode,
-    SequenceFlag, SequenceFunction, SequenceGroup, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork,
-    call_checking_finite,
+    CommandSequence, ExecuteOnHost, HostCode, HostSteps, HostWork, MakeKernel, NotFinite, Segment, SegmentOptions,
+    SequenceBranch, SequenceBuffer, SequenceCode, SequenceFlag, SequenceFunction, SequenceGroup, SequenceMemory,
+    SequenceOperand, SequenceStep, SequenceWork, call_checking_finite,
 };
 pub use tensor::accuracy::{Accuracy, Samples};
 pub use tensor::dtype::{DType, Element};

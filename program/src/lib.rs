@@ -52,8 +52,8 @@ pub use ir::given::in_order;
 pub use ir::program::{Operand, Port, Program, Step, StepOrder, Value, ValueId, ValueRole, Work};
 pub use ir::section::StepSection;
 pub use plan::compiled::{
-    ArenaPlan, BufferRole, Compiled, CompiledBuffer, CompiledStep, FusedBy, FusedSteps, Located, Segment,
-    SegmentBranch, SegmentUse, Storage,
+    ArenaPlan, BufferRole, Compiled, CompiledBuffer, CompiledStep, FusedBy, FusedSteps, HostPart, HostRole, Located,
+    Segment, SegmentBranch, SegmentUse, Storage,
 };
 pub use plan::costs::Costs;
 #[doc(hidden)]

@@ -71,7 +71,7 @@ unsafe impl Stream for CpuStream {
         let sequence = CpuSequence::of(prepared)?;
         set_threads(self.threads);
         let mut context = FnContext::new(operands).map_err(SequenceError::Refused)?;
-        sequence.run_noting(&mut context, run.number, Some(&self.step_note))?;
+        sequence.run_noting(&mut context, run, Some(&self.step_note))?;
         Ok(None)
     }
 

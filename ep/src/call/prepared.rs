@@ -43,6 +43,8 @@ pub struct SequenceTime {
 pub struct SegmentRun {
     /// The number of the run, which decides about its random numbers.
     pub number: u64,
+    /// The rounds that loops of the run have made before and within the segment: random numbers in loops depend on them.
+    pub rounds: u64,
     /// How far a run that has paused has come: a value of the stream that executes it.
     pub position: Option<Box<dyn Any + Send>>,
 }
@@ -50,7 +52,7 @@ pub struct SegmentRun {
 impl SegmentRun {
     /// The run of this number, at its beginning.
     pub fn new(number: u64) -> SegmentRun {
-        SegmentRun { number, position: None }
+        SegmentRun { number, rounds: 0, position: None }
     }
 }
 

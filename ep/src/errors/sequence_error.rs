@@ -123,4 +123,26 @@ pub enum SequenceError {
     },
 }
 
+impl SequenceError {
+    /// The same error, with its step counted from an earlier one: that of number 0 becomes number `first`.
+    #[must_use]
+    pub fn counted_from(mut self, first: usize) -> SequenceError {
+        match &mut self {
+            SequenceError::Operands { step, .. }
+            | SequenceError::PastBuffer { step, .. }
+            | SequenceError::Group { step, .. }
+            | SequenceError::Blocks { step, .. }
+            | SequenceError::Branches { step, .. }
+            | SequenceError::Rounds { step, .. }
+            | SequenceError::LoopTime { step, .. }
+            | SequenceError::Stopped { step }
+            | SequenceError::NotFinite { step, .. }
+            | SequenceError::Function { step, .. }
+            | SequenceError::Step { step, .. } => *step += first,
+            SequenceError::Buffers(_) | SequenceError::Refused(_) | SequenceError::Foreign => {}
+        }
+        self
+    }
+}
+
 crate::debug_as_display!(SequenceError);

@@ -54,6 +54,10 @@ pub unsafe trait Stream: Any + Send {
     /// nothing ignores it.
     fn begin_step(&mut self, _step: ProgramStep, _buffers: &[usize]) {}
 
+    /// Reports that the host uses these operands now, between two commands of the stream, for the step that was begun last. A stream that does not look for
+    /// races ignores it.
+    fn host_uses(&mut self, _what: &'static str, _operands: &[Operand<'static>]) {}
+
     /// Where the stream notes the step of a program that it is at; `None` for a stream that runs no steps in the calling thread. It may be read by
     /// any thread at any time.
     fn step_note(&self) -> Option<Arc<StepNote>> {
@@ -191,6 +195,10 @@ impl<S: Stream + ?Sized> Commands for OneByOne<'_, S> {
 
     fn fill(&mut self, target: &mut Operand<'static>, value: Scalar) -> Result<(), Error> {
         self.0.fill(target, value)
+    }
+
+    fn host_uses(&mut self, what: &'static str, operands: &[Operand<'static>]) {
+        self.0.host_uses(what, operands);
     }
 
     fn graphs(&mut self) -> Option<&mut dyn Graphs> {

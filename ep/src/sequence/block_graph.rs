@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use crate::sequence::blocks::{Bodies, Part};
+use crate::sequence::blocks::{Bodies, Part, Test};
 
 /// Parts that a stream may capture and launch as a whole.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,18 +24,24 @@ pub(super) struct BlockGraph {
     pub(super) has_loops: bool,
 }
 
-/// The parts that can be launched as a whole, in ascending order. `can_be_captured` tells whether a stream can capture the work of a part. A block with a loop that can be launched as a whole may
+/// The parts that can be launched as a whole, in ascending order. `can_be_captured` tells whether a stream can capture the work of a part, and `is_on_device` whether
+/// the condition of a block is in memory of the device. A block with a loop that can be launched as a whole may
 /// still be left to the host; then an inner loop of an `if` is one of the parts, too.
-pub(super) fn graphs_of<W>(parts: &[Part<W>], can_be_captured: impl Fn(&W) -> bool) -> Vec<BlockGraph> {
-    let mut finder = Finder { parts, can_be_captured, found: Vec::new() };
+pub(super) fn graphs_of<W>(
+    parts: &[Part<W>],
+    can_be_captured: impl Fn(&W) -> bool,
+    is_on_device: impl Fn(&Test) -> bool,
+) -> Vec<BlockGraph> {
+    let mut finder = Finder { parts, can_be_captured, is_on_device, found: Vec::new() };
     finder.find(0..parts.len());
     finder.found.sort_unstable_by_key(|graph| graph.parts.start);
     finder.found
 }
 
-struct Finder<'a, W, F> {
+struct Finder<'a, W, F, T> {
     parts: &'a [Part<W>],
     can_be_captured: F,
+    is_on_device: T,
     found: Vec<BlockGraph>,
 }
 
@@ -45,7 +51,7 @@ struct Shape {
     has_loops: bool,
 }
 
-impl<W, F: Fn(&W) -> bool> Finder<'_, W, F> {
+impl<W, F: Fn(&W) -> bool, T: Fn(&Test) -> bool> Finder<'_, W, F, T> {
     /// Finds those among these parts, which are a body, or all.
     fn find(&mut self, parts: Range<usize>) {
         // Neighbouring parts that can be captured and have no loop; the depth of their blocks, and the step of the first.
@@ -97,7 +103,7 @@ impl<W, F: Fn(&W) -> bool> Finder<'_, W, F> {
     /// Steps without elements may still queue no command, which a stream finds when it captures them.
     fn shape_of(&self, here: usize) -> Option<Shape> {
         let Part::Test(test) = &self.parts[here] else { return None };
-        if test.is_timed() {
+        if test.is_timed() || !(self.is_on_device)(test) {
             return None;
         }
         let Bodies { first, second, .. } = test.bodies(here, self.parts);

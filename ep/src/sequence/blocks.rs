@@ -59,6 +59,11 @@ pub(super) struct Bodies {
 }
 
 impl Rounds {
+    /// So many rounds that were made before.
+    pub fn after(made: u64) -> Rounds {
+        Rounds { made, since: None }
+    }
+
     /// How many.
     pub fn made(&self) -> u64 {
         self.made

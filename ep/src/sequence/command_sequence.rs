@@ -22,10 +22,14 @@
 //! announced once its condition is known, and the sequence returns after it, because it must learn how the loop has ended before it queues what follows. So
 //! nothing of a loop is launched while the caller may still find out that an input has failed.
 //!
+//! Some steps of blocks are the host's ([`HostSteps`](crate::HostSteps)). The sequence returns before such a step, too, unless nothing was queued since it was
+//! called again; then it runs the step and goes on.
+//!
 //! A sequence that is looked into ([`CommandSequence::checking_finite`], [`CommandSequence::timing`]) returns after each command in the same way: when it
 //! is called again, the command has run, so its output, which was copied to the flag, and its time are known.
 
 mod block_graphs;
+mod on_host;
 mod stretches;
 
 use std::any::Any;
@@ -38,7 +42,7 @@ use smallvec::SmallVec;
 
 use crate::call::fn_context::FnContext;
 use crate::call::label::ProgramStep;
-use crate::call::operand::{Access, Operand};
+use crate::call::operand::Operand;
 use crate::call::prepared::{Prepared, SegmentRun, SequenceTime};
 use crate::errors::sequence_error::SequenceError;
 use crate::names::device_kind::DeviceKind;
@@ -52,11 +56,11 @@ use crate::sequence::fused::describe;
 use crate::sequence::fused_group::{FusedGroup, FusedKernel};
 use crate::sequence::graph::{GraphKey, GraphOwner};
 use crate::sequence::group::SequenceGroup;
+use crate::sequence::host_steps::HostSteps;
 use crate::sequence::looks::{Look, LookCopy};
 use crate::sequence::segment::{Segment, SequenceFlag};
 use crate::sequence::step::{MOST_OPERANDS, SequenceMemory, SequenceOperand, SequenceStep};
 use crate::sequence::times::PartTime;
-use crate::tensor::layout::Layout;
 
 /// Steps for one kind of device that were checked: every operand lies within its buffer.
 #[derive(Debug)]
@@ -71,6 +75,8 @@ pub struct CommandSequence {
     /// Parts with blocks that are announced as a whole, in ascending order.
     block_graphs: Vec<BlockGraph>,
     has_blocks: bool,
+    /// The steps that the host runs, in ascending order.
+    host: Vec<HostSteps>,
     /// The buffer that conditions and outputs are copied to, where the host reads them.
     flag: Option<usize>,
     /// For each step how its output is looked at; empty unless runs look for infinities and NaN.
@@ -107,8 +113,12 @@ struct Command {
 pub(crate) struct SequencePosition {
     /// The part that is next.
     next: usize,
-    /// Whether that part begins a block, and its condition was copied to the flag.
+    /// Whether what that part needs was copied to the flag: the condition of the block that it begins, or what the host copies on.
     is_known: bool,
+    /// Whether the run has paused before.
+    has_paused: bool,
+    /// Whether all that was queued before has completed: the run has paused and queued nothing since.
+    is_drained: bool,
     /// What was queued of the command of that part, if the sequence is looked into.
     stage: Stage,
     rounds: Rounds,
@@ -146,8 +156,8 @@ impl CommandSequence {
         segment: Segment,
         make: Option<&mut MakeKernel<'_>>,
     ) -> Result<CommandSequence, SequenceError> {
-        let Segment { buffers, steps, groups, branches, flag, options } = segment;
-        let mut sequence = CommandSequence::over(device, buffers, flag, steps)?;
+        let Segment { buffers, steps, groups, branches, flag, host, options } = segment;
+        let mut sequence = CommandSequence::with_host(device, buffers, flag, steps, host)?;
         (sequence.stops, sequence.graphs) = (options.stops, options.graphs);
         let smallest_graph = options.smallest_graph.filter(|_| make.is_some());
         if let Some(make) = make {
@@ -204,6 +214,7 @@ impl CommandSequence {
             Some(Err(_)) => return Err(SequenceError::Foreign),
         };
         let step = self.run(stream, operands, run.number, &mut position)?;
+        run.rounds = position.rounds.made();
         if step.is_some() {
             run.position = Some(Box::new(position));
         }
@@ -237,59 +248,79 @@ impl CommandSequence {
         flag: Option<SequenceFlag>,
         steps: Vec<(SequenceStep, ProgramStep)>,
     ) -> Result<CommandSequence, SequenceError> {
+        CommandSequence::with_host(device, buffers, flag, steps, Vec::new())
+    }
+
+    /// [`over`](CommandSequence::over) with steps that the host runs.
+    fn with_host(
+        device: DeviceKind,
+        buffers: Vec<SequenceBuffer>,
+        flag: Option<SequenceFlag>,
+        steps: Vec<(SequenceStep, ProgramStep)>,
+        host: Vec<HostSteps>,
+    ) -> Result<CommandSequence, SequenceError> {
+        on_host::check(&host, steps.len())?;
         let flag = flag.map(|SequenceFlag(buffer)| buffer);
         let mut buffers = Buffers::new(buffers);
         let command = |(number, (mut step, label)): (usize, (SequenceStep, ProgramStep))| {
-            step.check_form(number, device)?;
-            if let [condition] = &step.operands[..]
-                && step.work.is_mark()
-            {
-                let Some(index) = flag else {
-                    return Err(SequenceError::Blocks {
-                        step: number,
-                        what: "there is no flag to copy the condition of this block to",
-                    });
-                };
-                let layout = Layout::contiguous(*condition.layout.shape());
-                let memory = SequenceMemory::Buffer { index, offset: 0 };
-                let target = SequenceOperand { memory, dtype: condition.dtype, layout, access: Access::Write };
-                step.operands.push(target);
+            let by_host = on_host::at(&host, number);
+            if !by_host.is_some_and(HostSteps::is_checked_by_host) {
+                step.check_form(number, device)?;
             }
-            let mut of_buffers = SmallVec::new();
-            for (place, operand) in step.operands.iter().enumerate() {
-                let SequenceMemory::Buffer { index, .. } = operand.memory else {
-                    let found = "scratch memory".to_owned();
-                    return Err(SequenceError::Operands { step: number, expected: "operands in buffers", found });
-                };
-                if flag == Some(index) && !step.work.is_mark() {
+            let in_buffer = |operand: &SequenceOperand| match operand.memory {
+                SequenceMemory::Buffer { index, .. } if flag == Some(index) => {
                     let found = format!("the flag, buffer {index}");
-                    return Err(SequenceError::Operands { step: number, expected: "operands beside the flag", found });
+                    Err(SequenceError::Operands { step: number, expected: "operands beside the flag", found })
                 }
+                SequenceMemory::Buffer { index, .. } => Ok(index),
+                // The host has scratch memory of its own.
+                SequenceMemory::Scratch(_) if by_host.is_some_and(HostSteps::is_checked_by_host) => Ok(usize::MAX),
+                SequenceMemory::Scratch(_) => {
+                    let found = "scratch memory".to_owned();
+                    Err(SequenceError::Operands { step: number, expected: "operands in buffers", found })
+                }
+            };
+            let mut of_buffers = step.operands.iter().map(in_buffer).collect::<Result<_, _>>()?;
+            on_host::insert_flag(number, &mut step, by_host, flag, &mut of_buffers)?;
+            for (place, operand) in step.operands.iter().enumerate() {
                 buffers.add(number, place, operand)?;
-                of_buffers.push(index);
             }
             Ok(Command { step, label, of_buffers })
         };
         let steps = steps.into_iter().enumerate().map(command).collect::<Result<Vec<Command>, _>>()?;
-        let parts = parts(&steps, &[], false)?;
+        for (first, code) in host.iter().filter_map(|host| Some((host.steps.start, host.code()?))) {
+            for (number, uses) in code.uses().iter().enumerate() {
+                let mut operands = uses.operands.iter().enumerate();
+                operands.try_for_each(|(place, operand)| buffers.add(first + number, place, operand))?;
+            }
+        }
+        let parts = parts(&steps, &[], &host, false)?;
         let has_blocks = parts.iter().any(|part| matches!(part, Part::Test(_)));
         let (stops, graphs) = (Arc::default(), GraphOwner::default());
         let (fused, branches, looks, times) = (Vec::new(), Branches::default(), Vec::new(), None);
-        let block_graphs = block_graph::graphs_of(&parts, |stretch| is_announced(stretch, &steps));
-        Ok(CommandSequence {
+        let mut sequence = CommandSequence {
             buffers,
             steps,
             fused,
             parts,
             branches,
-            block_graphs,
+            block_graphs: Vec::new(),
             has_blocks,
+            host,
             flag,
             looks,
             times,
             stops,
             graphs,
-        })
+        };
+        sequence.block_graphs = sequence.found_block_graphs();
+        Ok(sequence)
+    }
+
+    /// The parts with blocks that can be announced as a whole.
+    fn found_block_graphs(&self) -> Vec<BlockGraph> {
+        let is_on_device = |test: &Test| self.host_at(test.step).is_none();
+        block_graph::graphs_of(&self.parts, |stretch| is_announced(stretch, &self.steps, &self.host), is_on_device)
     }
 
     /// Lets `make` make a kernel for each of the `groups`, which are in ascending order, and launches it in their place. Where `make` makes none, the
@@ -335,6 +366,9 @@ impl CommandSequence {
         if let Some(mark) = self.steps.iter().position(|command| command.step.work.is_mark()) {
             return Err(SequenceError::Branches { step: mark, what: "it begins or ends a block".to_owned() });
         }
+        if let Some(host) = self.host.first() {
+            return Err(SequenceError::Branches { step: host.steps.start, what: "the host runs it".to_owned() });
+        }
         if let Some(fused) = self.fused.iter().find(|fused| !self.branches.holds_together(&fused.steps)) {
             let what = format!("one kernel computes the steps {:?}, which are in several branches", fused.steps);
             return Err(SequenceError::Branches { step: fused.steps.start, what });
@@ -349,7 +383,12 @@ impl CommandSequence {
     /// [`SequenceError::Operands`] if there is no flag, and [`SequenceError::PastBuffer`] if it is too small for an operand of a step.
     pub fn checking_finite(mut self) -> Result<CommandSequence, SequenceError> {
         let (flag, buffers) = (self.flag, &mut self.buffers);
-        let look = |(number, command): (usize, &Command)| Look::new(number, &command.step, flag, buffers);
+        let host = &self.host;
+        // The host looks at what it writes by itself, and a copy makes no infinity.
+        let look = |(number, command): (usize, &Command)| match on_host::at(host, number) {
+            Some(_) => Ok(None),
+            None => Look::new(number, &command.step, flag, buffers),
+        };
         self.looks = self.steps.iter().enumerate().map(look).collect::<Result<_, _>>()?;
         self.fused.clear();
         self.divide();
@@ -371,13 +410,9 @@ impl CommandSequence {
 
     /// Divides the steps anew.
     fn divide(&mut self) {
-        let parts = parts(&self.steps, &self.fused, self.is_looked_into());
+        let parts = parts(&self.steps, &self.fused, &self.host, self.is_looked_into());
         self.parts = parts.unwrap_or_else(|_| unreachable!("`new` has found that all blocks end"));
-        self.block_graphs = if self.is_looked_into() {
-            Vec::new()
-        } else {
-            block_graph::graphs_of(&self.parts, |stretch| is_announced(stretch, &self.steps))
-        };
+        self.block_graphs = if self.is_looked_into() { Vec::new() } else { self.found_block_graphs() };
         if let Some(times) = &mut self.times {
             *times = self.parts.iter().map(|_| PartTime::default()).collect();
         }
@@ -421,10 +456,10 @@ impl CommandSequence {
     }
 
     /// Queues commands on `stream` over `buffers`, which are the buffers in the same order, from `position` on: one for each step up to
-    /// the next block whose condition the host reads, and a copy of that condition. If it is looked into, one for the next step, and a copy of its output. Does not wait for them. `run` is the number of the run, which decides about
+    /// the next block whose condition the host reads, and a copy of that condition, or up to the next step that the host runs. If it is looked into, one for the next step, and a copy of its output. Does not wait for them. `run` is the number of the run, which decides about
     /// its random numbers.
     ///
-    /// Returns `None` once all commands of the run are queued. Otherwise returns the step that begins the block, or whose command was queued. Then the caller
+    /// Returns `None` once all commands of the run are queued. Otherwise returns the step that begins the block, that the host runs next, or whose command was queued. Then the caller
     /// calls again, with the same operands and the same position, once all commands that were queued so far have run.
     ///
     /// # Errors
@@ -432,11 +467,12 @@ impl CommandSequence {
     pub(crate) fn run(
         &self,
         stream: &mut dyn Commands,
-        buffers: &[Operand<'static>],
+        buffers: &mut [Operand<'static>],
         run: u64,
         position: &mut SequencePosition,
     ) -> Result<Option<ProgramStep>, SequenceError> {
         self.buffers.check(buffers)?;
+        position.is_drained = std::mem::replace(&mut position.has_paused, true);
         if std::mem::take(&mut position.has_run_loop)
             && let Some(graphs) = stream.graphs()
         {
@@ -445,9 +481,16 @@ impl CommandSequence {
         while let Some(part) = self.parts.get(position.next) {
             let run = RunNow { number: run, rounds: position.rounds.made() };
             if !position.is_known && self.launch_blocks(stream, buffers, run, position)? {
+                position.is_drained = false;
                 continue;
             }
             match part {
+                Part::Work(stretch) if let Some(host) = self.host_at(stretch.steps.start) => {
+                    if !self.run_on_host(host, stream, buffers, run, position)? {
+                        return Ok(Some(self.steps[stretch.steps.start].label));
+                    }
+                    position.next += 1;
+                }
                 Part::Work(stretch) if self.is_looked_into() => {
                     if let Some(stage) = self.next_stage(stretch, position, buffers)? {
                         if matches!(stage, Stage::Ran { .. }) {
@@ -461,10 +504,10 @@ impl CommandSequence {
                 }
                 Part::Work(stretch) => {
                     self.queue_stretch(stretch, stream, buffers, run)?;
-                    position.next += 1;
+                    (position.next, position.is_drained) = (position.next + 1, false);
                 }
                 Part::Jump(to) => position.next = *to,
-                Part::Test(test) if position.is_known => {
+                Part::Test(test) if position.is_known || position.is_drained && self.host_at(test.step).is_some() => {
                     let is_true = self.reads_true(test, buffers)?;
                     let has_steps = is_true || test.has_else();
                     let is_launched = has_steps && self.launch_blocks(stream, buffers, run, position)?;
@@ -475,8 +518,10 @@ impl CommandSequence {
                     position.next = test.next(position.next, is_true, &mut position.rounds, &self.stops)?;
                 }
                 Part::Test(test) => {
-                    self.queue(&(test.step..test.step + 1), stream, buffers, run)?;
-                    position.is_known = true;
+                    if self.host_at(test.step).is_none() {
+                        self.queue(&(test.step..test.step + 1), stream, buffers, run)?;
+                        position.is_known = true;
+                    }
                     return Ok(Some(self.steps[test.step].label));
                 }
             }
@@ -561,8 +606,11 @@ impl CommandSequence {
         stream.copy(source, target).map_err(|error| SequenceError::Step { step, error })
     }
 
-    /// Whether the flag says that the condition, which was copied to it, is true.
+    /// Whether the flag says that the condition, which was copied to it, is true. One that is in memory of the host is read there.
     fn reads_true(&self, test: &Test, buffers: &[Operand<'static>]) -> Result<bool, SequenceError> {
+        if self.host_at(test.step).is_some() {
+            return on_host::reads_true(test, buffers);
+        }
         let flag = self.flag.and_then(|flag| buffers.get(flag));
         let flag = flag.unwrap_or_else(|| {
             unreachable!("`new` refuses blocks without a flag, and `check` has counted the buffers")
@@ -573,22 +621,26 @@ impl CommandSequence {
 }
 
 impl Prepared for CommandSequence {
-    /// It has blocks, or is looked into.
+    /// It has blocks or steps of the host, or is looked into.
     fn pauses(&self) -> bool {
-        self.has_blocks || self.is_looked_into()
+        self.has_blocks || self.is_looked_into() || !self.host.is_empty()
     }
 
     fn calls_functions(&self) -> bool {
-        false
+        self.host.iter().filter_map(HostSteps::code).any(|code| code.prepared().calls_functions())
     }
 
     /// From when the command of a step was queued until the caller has called again: the time in which the host learns that the command has run is part of it, and so
-    /// is that of copying the output if it is looked at.
+    /// is that of copying the output if it is looked at. Of a step that the host runs, and of its part of a copy, the time in which it does.
     fn times(&self) -> Vec<SequenceTime> {
-        let of_part = |(part, time): (&Part<Stretch>, &PartTime)| {
-            if let Part::Work(stretch) = part { Some(time.read(stretch.steps.clone())) } else { None }
+        let of_part = |(part, time): (&Part<Stretch>, &PartTime)| -> Vec<SequenceTime> {
+            let Part::Work(stretch) = part else { return Vec::new() };
+            match self.host_at(stretch.steps.start).and_then(HostSteps::code) {
+                Some(code) => code.times(stretch.steps.start),
+                None => vec![time.read(stretch.steps.clone())],
+            }
         };
-        self.parts.iter().zip(self.times.iter().flatten()).filter_map(of_part).collect()
+        self.parts.iter().zip(self.times.iter().flatten()).flat_map(of_part).collect()
     }
 
     fn heap_bytes(&self) -> usize {
@@ -597,6 +649,8 @@ impl Prepared for CommandSequence {
         let lists = lists + size_of_val(self.block_graphs.as_slice());
         let fused: usize = self.fused.iter().map(|fused| size_of_val(fused.views.as_slice())).sum();
         let looks = size_of_val(self.looks.as_slice()) + self.times.as_deref().map_or(0, size_of_val);
+        let code = self.host.iter().filter_map(HostSteps::code).map(|code| code.prepared().heap_bytes());
+        let lists = lists + size_of_val(self.host.as_slice()) + code.sum::<usize>();
         operands + lists + fused + looks + self.buffers.heap_bytes() + self.branches.heap_bytes()
     }
 }

@@ -31,6 +31,13 @@ pub trait Commands {
     /// Those of [`Stream::fill`](crate::Stream::fill).
     fn fill(&mut self, target: &mut Operand<'static>, value: Scalar) -> Result<(), Error>;
 
+    /// Reports what the host uses between two commands; see [`Stream::host_uses`](crate::Stream::host_uses).
+    fn host_uses(&mut self, _what: &'static str, _operands: &[Operand<'static>]) {}
+
+    /// Called after the host has run code of a caller between two commands, in the thread that queues them: it may have changed the driver's state of the
+    /// thread.
+    fn after_host_code(&mut self) {}
+
     /// The stream, if it can do more with several commands than queue them one by one.
     fn graphs(&mut self) -> Option<&mut dyn Graphs>;
 }

@@ -8,13 +8,13 @@ use smallvec::SmallVec;
 use streamvm_ep::{
     Access, DType, DeviceId, MAX_WRITES, Op, OpError, Params, Scalar, Shape, check_source, infer, infer_alike,
 };
-use streamvm_stream::{RunBy, StreamClass, StreamKey, StreamType};
+use streamvm_stream::{StreamKey, StreamType};
 
 use crate::error::build_error::BuildError;
 use crate::list::kind::{Kind, Role};
 use crate::place::Place;
 use crate::tensor::handle::Tensor;
-use crate::tensor::reach::{check_copy_ends, check_not_upload, check_own, check_shown};
+use crate::tensor::reach::{check_copy_ends, check_not_upload, check_own, check_program, check_shown};
 use crate::tensor::uses::{Declared, Use};
 use crate::tensor::var::Var;
 
@@ -234,8 +234,7 @@ pub(crate) fn check_output(
 }
 
 /// Checks the operands of a function: see [`check_shown`] for the memory that a function may get. The operands of a function that
-/// queues commands on a CUDA stream must live on the stream's device, and those of the steps of a program on a device's stream in the memory
-/// of that device. A function gets `&mut` slices of its writes, so a write may
+/// queues commands on a CUDA stream must live on the stream's device, and those of the steps of a program where [`check_program`] says. A function gets `&mut` slices of its writes, so a write may
 /// share no byte with any other operand.
 #[inline]
 pub(crate) fn check_function<T: Borrow<Tensor>, V: Borrow<Var>>(
@@ -271,8 +270,8 @@ fn check_tensors<T: Borrow<Tensor>, V: Borrow<Var>>(
         if role == Role::Cuda {
             check_own(what, stream, tensor)?;
             on(what, tensor, stream.device.into())?;
-        } else if role.is_of_program() && StreamClass::of(&stream).run_by() == RunBy::Device {
-            check_own(what, stream, tensor)?;
+        } else if role.is_of_program() {
+            check_program(what, stream, tensor, role == Role::Blocks)?;
         } else {
             check_shown(what, stream, tensor)?;
         }

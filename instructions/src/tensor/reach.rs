@@ -126,6 +126,24 @@ pub(crate) fn check_shown(what: &str, stream: StreamKey, tensor: &Tensor) -> Res
     check_shown_elsewhere(what, stream, tensor)
 }
 
+/// Returns an error unless steps of a program on `stream` can use `tensor`: of a CPU the memory of all CPUs, of a device its own memory, and with blocks, in which
+/// the host runs steps for the device, memory of the host.
+pub(crate) fn check_program(
+    what: &str,
+    stream: StreamKey,
+    tensor: &Tensor,
+    has_blocks: bool,
+) -> Result<(), BuildError> {
+    let by_device = StreamClass::of(&stream).run_by() == RunBy::Device;
+    match reach(stream, tensor) {
+        Reach::Own if by_device => Ok(()),
+        Reach::Pageable if has_blocks => Ok(()),
+        Reach::Peer if !by_device => Ok(()),
+        found if by_device => Err(unusable(what, stream, tensor, found)),
+        _ => check_shown(what, stream, tensor),
+    }
+}
+
 #[inline(never)]
 fn check_shown_elsewhere(what: &str, stream: StreamKey, tensor: &Tensor) -> Result<(), BuildError> {
     let found = reach(stream, tensor);

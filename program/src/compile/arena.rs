@@ -5,10 +5,9 @@ use std::ops::Range;
 use hashbrown::HashMap;
 use streamvm_ep::Shape;
 use streamvm_instructions::{Error, ProgramError};
-use streamvm_stream::StreamKey;
 
 use crate::compile::fuse::Fused;
-use crate::compile::homes::Home;
+use crate::compile::homes::{ArenaOf, Home};
 use crate::compile::in_place::Shares;
 use crate::ir::program::{Program, ValueId};
 use crate::memory::{self, Budget, Buffer};
@@ -84,14 +83,10 @@ pub(super) fn plan(
 
 /// Puts arenas that one segment alone uses into one, side by side: those of its lanes, and that of what lanes give to each other. So a run of the segment has one
 /// tensor for all of them. `users` has for each arena the segment with branches that alone uses it.
-pub(super) fn join(
-    arenas: Vec<Arena>,
-    streams: Vec<StreamKey>,
-    users: &[Option<usize>],
-) -> (Vec<Arena>, Vec<StreamKey>) {
-    let (mut joined, mut joined_streams): (Vec<Arena>, Vec<StreamKey>) = (Vec::new(), Vec::new());
+pub(super) fn join(arenas: Vec<Arena>, arenas_of: Vec<ArenaOf>, users: &[Option<usize>]) -> (Vec<Arena>, Vec<ArenaOf>) {
+    let (mut joined, mut joined_of): (Vec<Arena>, Vec<ArenaOf>) = (Vec::new(), Vec::new());
     let mut place_of: HashMap<usize, usize> = HashMap::new();
-    for ((arena, stream), user) in arenas.into_iter().zip(streams).zip(users) {
+    for ((arena, of), user) in arenas.into_iter().zip(arenas_of).zip(users) {
         if let Some(user) = user {
             if let Some(&place) = place_of.get(user) {
                 let known = &mut joined[place];
@@ -108,9 +103,9 @@ pub(super) fn join(
             }
         }
         joined.push(arena);
-        joined_streams.push(stream);
+        joined_of.push(of);
     }
-    (joined, joined_streams)
+    (joined, joined_of)
 }
 
 impl Filling {

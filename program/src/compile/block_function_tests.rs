@@ -239,20 +239,49 @@ fn functions_in_blocks_are_called_on_cpus() {
     }
 }
 
-/// All steps of a block are on one device, and a function is one of them.
+/// What a CPU does in a loop on another device: it calls a function and reads the condition, has a part in copies, and runs an inner loop of its own steps, in
+/// memory that these share.
 #[test]
-fn a_function_of_another_device_than_its_block_is_refused() {
-    for of_block in [DeviceId::cpu(1), SIM] {
-        let program = recorded(|r| {
-            let yes = r.full(of_block, DType::Bool, &[], true)?;
-            r.if_true(&yes, || r.host_fn("f", CPU, || Ok(())))
-        });
-        let refused = compile(&program, &CompileOptions::default()).expect_err("it is elsewhere").to_string();
-        let block = format!("the block has a condition or steps on compute@{of_block}:0");
-        for part in ["step 2 (fn)", "compute@cpu:0:0", block.as_str(), "one device", "block_function_tests.rs:"] {
-            assert!(refused.contains(part), "{part}: {refused}");
-        }
-    }
+fn a_cpu_has_a_part_in_a_loop_of_a_device() {
+    let plan = compiled(|r| {
+        let (y, goes_on) = (x(r)?.to(SIM)?.neg()?, r.full(CPU, DType::Bool, &[], true)?);
+        r.while_true(&goes_on, || {
+            let loss = y.sum(&[])?.to(CPU)?;
+            r.call_fn("look", CPU, [loss.read(), goes_on.write()], |_| Ok(()))?;
+            rounds(r, 2, || loss.copy_from(&(&loss * 2.0)?))?;
+            y.copy_from(&(&y + &loss.to(SIM)?)?)
+        })?;
+        r.fetch("y", &y)
+    });
+    let text = plan.to_string();
+    let of_host: Vec<&str> = text.lines().filter(|line| line.starts_with('%') && line.ends_with(':')).collect();
+    let expected = [
+        "%3 reads its condition on cpu:0:",
+        "%5 is copied by way of cpu:0:",
+        "%6 to %17 run on cpu:0:",
+        "%18 is copied by way of cpu:0:",
+    ];
+    assert_eq!(of_host, expected, "{text}");
+    assert!(text.starts_with("program p on sim:0, cpu:0\n"), "{text}");
+    assert_eq!(segments(&plan).len(), 4, "what is before the loop on either device, and the loop: {text}");
+    // The flag has room for the largest copy.
+    assert!(text.contains("flag  of compute@sim:0:0 write                 4 bytes"), "{text}");
+    let host = plan.arenas.iter().filter(|arena| arena.device == CPU).count();
+    assert_eq!(host, 1, "{text}");
+}
+
+/// Functions of a CPU are called in the order of the program, where a block on another device calls one, too.
+#[test]
+fn a_function_in_a_loop_of_a_device_keeps_its_place() {
+    let plan = compiled(|r| {
+        let yes = r.feed("yes", SIM, DType::Bool, &[])?;
+        r.host_fn("before", CPU, || Ok(()))?;
+        r.if_true(&yes, || r.host_fn("within", CPU, || Ok(())))?;
+        r.host_fn("after", CPU, || Ok(()))
+    });
+    assert_eq!(segments(&plan), ["compute@cpu:0:0 fn", "compute@sim:0:0 if fn end", "compute@cpu:0:0 fn"]);
+    let waits: Vec<&[usize]> = plan.segments.iter().map(|segment| &segment.waits[..]).collect();
+    assert_eq!(waits, [&[][..], &[0], &[1]]);
 }
 
 /// Functions in nested blocks, by both ways of recording, print and parse; each name is bound at all of its places.

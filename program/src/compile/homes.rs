@@ -14,7 +14,7 @@
 use std::ops::Range;
 
 use hashbrown::HashMap;
-use streamvm_ep::MemoryKind;
+use streamvm_ep::{DeviceId, MemoryKind};
 use streamvm_instructions::Place;
 use streamvm_stream::{StreamKey, StreamType};
 
@@ -22,6 +22,13 @@ use crate::compile::lists::Lists;
 use crate::compile::users::Users;
 use crate::compile::value_uses::ValueUse;
 use crate::ir::program::{Program, Value, ValueId, ValueRole};
+
+/// An arena: the stream that uses its values, and the device whose memory it is. A block on a device has values on CPUs, too.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct ArenaOf {
+    pub(super) stream: StreamKey,
+    pub(super) device: DeviceId,
+}
 
 /// Where the bytes of a value live.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -34,7 +41,7 @@ pub(super) enum Home {
     Arena(usize),
 }
 
-/// The homes of the values, and the stream of each arena. `kept` has the numbers of the steps, `units` their units, and `streams` the stream of
+/// The homes of the values, and the arenas. `kept` has the numbers of the steps, `units` their units, and `streams` the stream of
 /// each unit; `uses` has what each step of the program uses. With `all_own`, no value shares memory with another; with `functions_join`,
 /// functions outside of blocks are steps like others, as those in blocks always are.
 pub(super) fn of(
@@ -44,29 +51,29 @@ pub(super) fn of(
     units: &[Range<usize>],
     streams: &[StreamKey],
     (all_own, functions_join): (bool, bool),
-) -> (Vec<Home>, Vec<StreamKey>) {
+) -> (Vec<Home>, Vec<ArenaOf>) {
     let mut fetched = vec![false; program.values.len()];
     program.fetches.iter().for_each(|fetch| fetched[fetch.value.0] = true);
     let outside = |index: usize| program.values[index].role != ValueRole::Computed || fetched[index];
     let mut homes: Vec<Option<Home>> =
         (0..program.values.len()).map(|index| outside(index).then_some(Home::Outside)).collect();
-    let mut arenas: Vec<StreamKey> = Vec::new();
-    let mut numbers: HashMap<StreamKey, usize> = HashMap::new();
+    let mut arenas: Vec<ArenaOf> = Vec::new();
+    let mut numbers: HashMap<ArenaOf, usize> = HashMap::new();
     for (unit, stream) in units.iter().zip(streams) {
         // The unit of a function in a block has further steps, which begin and end the block.
         let as_tensor = !functions_join && unit.len() == 1 && program.steps[kept[unit.start]].function().is_some();
         for &ValueUse { value, .. } in kept[unit.clone()].iter().flat_map(|&number| &uses[number]) {
             let home = &mut homes[value.0];
-            *home = Some(match *home {
-                None if !all_own && !as_tensor && shares_an_arena(program.value(value), *stream) => {
-                    Home::Arena(*numbers.entry(*stream).or_insert_with(|| {
-                        arenas.push(*stream);
+            *home = Some(match (*home, arena_of(program.value(value), *stream)) {
+                (None, Some(arena)) if !all_own && !as_tensor => {
+                    Home::Arena(*numbers.entry(arena).or_insert_with(|| {
+                        arenas.push(arena);
                         arenas.len() - 1
                     }))
                 }
-                None => Home::Own,
-                Some(Home::Arena(known)) if as_tensor || arenas[known] != *stream => Home::Own,
-                Some(known) => known,
+                (None, _) => Home::Own,
+                (Some(Home::Arena(known)), _) if as_tensor || arenas[known].stream != *stream => Home::Own,
+                (Some(known), _) => known,
             });
         }
     }
@@ -89,7 +96,7 @@ pub(super) fn share(
     units: &[Range<usize>],
     segments: &[SegmentOf<'_>],
     homes: &mut [Home],
-    arenas: &mut Vec<StreamKey>,
+    arenas: &mut Vec<ArenaOf>,
 ) -> Vec<(ValueId, usize)> {
     if !segments.iter().any(|segment| segment.has_branches) {
         return Vec::new();
@@ -100,15 +107,15 @@ pub(super) fn share(
         steps.flat_map(|step| &uses[step]).for_each(|it| users.add(it.value.0, number));
     }
     let mut shared = Vec::new();
-    let mut arena_of: HashMap<usize, usize> = HashMap::new();
+    let mut arenas_of: HashMap<usize, usize> = HashMap::new();
     for (index, home) in homes.iter_mut().enumerate().filter(|(_, home)| **home == Home::Own) {
         let Some(number) = users.only(index) else { continue };
         let SegmentOf { stream, has_branches, .. } = segments[number];
         if !has_branches || !shares_an_arena(&program.values[index], stream) {
             continue;
         }
-        let arena = *arena_of.entry(number).or_insert_with(|| {
-            arenas.push(stream);
+        let arena = *arenas_of.entry(number).or_insert_with(|| {
+            arenas.push(ArenaOf { stream, device: stream.device });
             arenas.len() - 1
         });
         *home = Home::Arena(arena);
@@ -141,10 +148,18 @@ pub(super) fn only_users(
     (0..arenas).map(|arena| users.only(arena).filter(|&number| has_branches[number])).collect()
 }
 
+/// Whether a value may lie in an arena of the memory of the stream's device.
 pub(super) fn shares_an_arena(value: &Value, stream: StreamKey) -> bool {
-    let on_device = match value.place {
-        Place::Host => stream.device.kind.is_run_by_host(),
-        Place::Device(device) => stream.device == device,
+    arena_of(value, stream).is_some_and(|arena| arena.device == stream.device)
+}
+
+/// The arena for a value that a stream uses, if it may lie in one.
+fn arena_of(value: &Value, stream: StreamKey) -> Option<ArenaOf> {
+    let device = match value.place {
+        Place::Host if stream.device.kind.is_run_by_host() => stream.device,
+        Place::Device(device) if device == stream.device || device.kind.is_cpu() => device,
+        Place::Host | Place::Device(_) => return None,
     };
-    on_device && value.memory == MemoryKind::Device && stream.stream_type == StreamType::Compute
+    let shares = value.memory == MemoryKind::Device && stream.stream_type == StreamType::Compute;
+    shares.then_some(ArenaOf { stream, device })
 }

@@ -22,7 +22,7 @@
 //! | [`arena`] | gives the values of a run offsets in the arenas |
 //! | [`emit`] | writes down buffers, steps and segments |
 //!
-//! Tables that several passes use: [`value_uses`] has the values of each step, [`lists`] holds a list for each of many things, [`users`] tells which user is the
+//! Tables that several passes use: [`by_host`] tells which steps of blocks the host runs for a device, [`value_uses`] has the values of each step, [`lists`] holds a list for each of many things, [`users`] tells which user is the
 //! only one. For [`units`], [`whole_uses`] and [`pieces`] note which units have used the bytes of a value.
 //!
 //! [`compile_reporting`] also tells what each pass did ([`trace`]).
@@ -32,6 +32,7 @@ mod arena;
 mod block_function_tests;
 #[cfg(test)]
 mod block_tests;
+mod by_host;
 mod emit;
 mod extents;
 mod fetched_copies;
@@ -63,15 +64,16 @@ mod users;
 mod value_uses;
 mod whole_uses;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
-use streamvm_ep::Site;
+use streamvm_ep::{DeviceKind, Site};
 use streamvm_instructions::Error;
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::ir::program::{Program, ValueId};
-use crate::plan::compiled::Compiled;
+use crate::plan::compiled::{Compiled, HostPart, HostRole};
 use crate::plan::options::CompileOptions;
 use crate::show::trace::{self, PassReport, Trace};
 
@@ -111,7 +113,7 @@ fn run_passes(mut program: Arc<Program>, options: &CompileOptions, mut trace: Tr
     let uses = value_uses::of(&program);
     let kept = unfetched::kept_steps(&program, &uses, options);
     trace.note(|| trace::unfetched(&program, &kept));
-    let Divided { order, segments, in_order, homes, arena_streams, shared, functions_join } =
+    let Divided { order, segments, in_order, homes, arenas: arenas_of, shared, functions_join } =
         divide(&program, &kept, &uses, options, &mut trace)?;
     let mut lifetimes = lifetimes::of(&program, &order, &uses, options);
     for (value, segment) in shared {
@@ -122,9 +124,17 @@ fn run_passes(mut program: Arc<Program>, options: &CompileOptions, mut trace: Tr
     let in_place = || in_place::find(&program, &order, &homes, &lifetimes, options);
     let shares = if options.in_place { in_place() } else { in_place::none(&program) };
     trace.note(|| trace::in_place(&program, &shares));
-    let fusable = segments.iter().enumerate().flat_map(|(number, segment)| {
+    let host: Vec<Vec<HostPart>> = segments
+        .iter()
+        .zip(&in_order.ranges)
+        .map(|(segment, steps)| match segment.stream.device.kind.is_run_by_host() {
+            true => Vec::new(),
+            false => by_host::parts(&program, &order, steps.clone()),
+        })
+        .collect();
+    let fusable = segments.iter().zip(&host).enumerate().flat_map(|(number, (segment, host))| {
         let kind = segment.stream.device.kind;
-        in_order.on_one_lane(number).map(move |steps| (kind, steps))
+        in_order.on_one_lane(number).flat_map(move |steps| by_kind(steps, kind, host))
     });
     let fused = if options.fuse && !options.check_finite && !options.step_by_step {
         fuse::find(&program, &order, fusable, &mut lifetimes, &shares, options)
@@ -133,10 +143,10 @@ fn run_passes(mut program: Arc<Program>, options: &CompileOptions, mut trace: Tr
     };
     let groups = fused.groups.iter().map(|group| &order[group.steps.clone()]);
     trace.note(|| trace::fuse(&program, groups, &fused.scratch));
-    let arenas = arena::plan(&program, (&homes, arena_streams.len()), &lifetimes, &shares, &fused, options)?;
+    let arenas = arena::plan(&program, (&homes, arenas_of.len()), &lifetimes, &shares, &fused, options)?;
     let of_segments = segments.iter().map(|segment| !segment.branches.is_empty()).zip(in_order.ranges.iter().cloned());
-    let users = homes::only_users(&order, &uses, of_segments, &homes, arena_streams.len());
-    let (arenas, arena_streams) = arena::join(arenas, arena_streams, &users);
+    let users = homes::only_users(&order, &uses, of_segments, &homes, arenas_of.len());
+    let (arenas, arenas_of) = arena::join(arenas, arenas_of, &users);
     trace.note(|| {
         let arenas = arenas.iter().map(|arena| (&arena.offsets[..], arena.bytes, arena.lower_bound));
         trace::arena(&program, arenas)
@@ -147,13 +157,29 @@ fn run_passes(mut program: Arc<Program>, options: &CompileOptions, mut trace: Tr
         uses: &uses,
         segments: &segments,
         in_order: &in_order,
+        host: &host,
         homes: &homes,
-        streams: &arena_streams,
+        arenas_of: &arenas_of,
         arenas: &arenas,
     };
     let compiled = emit::emit(program, &found, fused, options)?;
     trace.note(|| trace::emit(compiled.buffers.len(), compiled.step_count(), &compiled.to_string()));
     Ok(compiled)
+}
+
+/// Divides steps of a segment, or of a branch, on a device of a kind into those that run on devices of one kind, with that.
+fn by_kind(steps: Range<usize>, kind: DeviceKind, host: &[HostPart]) -> Vec<(DeviceKind, Range<usize>)> {
+    let mut found = Vec::new();
+    let mut begin = steps.start;
+    for part in host {
+        found.push((kind, begin..part.steps.start));
+        if part.role == HostRole::Run {
+            found.push((part.device.kind, part.steps.clone()));
+        }
+        begin = part.steps.end;
+    }
+    found.push((kind, begin..steps.end));
+    found
 }
 
 /// Steps in segments.
@@ -164,8 +190,7 @@ struct Divided {
     /// The steps of each segment, and of its branches, as positions in the order.
     in_order: segments::Order,
     homes: Vec<homes::Home>,
-    /// The stream of each arena.
-    arena_streams: Vec<StreamKey>,
+    arenas: Vec<homes::ArenaOf>,
     /// Values that lanes of one segment give to each other, in an arena, with the segment.
     shared: Vec<(ValueId, usize)>,
     /// Functions are steps of segments; otherwise each that lies in no block is a segment by itself.
@@ -217,7 +242,7 @@ fn divide(
         (joined.unwrap_or_else(|| into_segments(&given(false), &spread.order)), functions_join)
     };
     let spreads = lanes::spreads(program, kept, &units, &dependences.all, &streams, options);
-    let (streams, (Segments { mut homes, mut arena_streams, divided, merged }, functions_join)) =
+    let (streams, (Segments { mut homes, mut arenas, divided, merged }, functions_join)) =
         shortest(spreads, if calls { 0 } else { lanes::hand_over(options) }, into_segments, |(found, _)| found.count());
     trace.note(|| trace::lanes(&firsts(), &streams, options.lanes));
     trace.note(|| {
@@ -231,7 +256,7 @@ fn divide(
         has_branches: !branches.is_empty(),
     });
     let of_homes: Vec<homes::SegmentOf<'_>> = of_homes.collect();
-    let shared = homes::share(program, kept, uses, &units, &of_homes, &mut homes, &mut arena_streams);
+    let shared = homes::share(program, kept, uses, &units, &of_homes, &mut homes, &mut arenas);
     let in_order = segments::order(&segments, &units);
     trace.note(|| {
         let lanes = segments.iter().map(|segment| segment.branches.iter().map(|branch| branch.lane).collect());
@@ -249,7 +274,7 @@ fn divide(
         trace::homes(program, own, in_arenas)
     });
     let order: Vec<usize> = in_order.positions.iter().map(|&position| kept[position]).collect();
-    Ok(Divided { order, segments, in_order, homes, arena_streams, shared, functions_join })
+    Ok(Divided { order, segments, in_order, homes, arenas, shared, functions_join })
 }
 
 /// The way to spread the units whose time, with `begin` for each of its segments, is the shortest by estimate: its streams, and what it makes. With functions
@@ -281,8 +306,7 @@ fn shortest<M>(
 /// Segments, before and after the pass that merges them.
 struct Segments {
     homes: Vec<homes::Home>,
-    /// The stream of each arena.
-    arena_streams: Vec<StreamKey>,
+    arenas: Vec<homes::ArenaOf>,
     divided: Vec<segments::Draft>,
     /// `None` if none were merged.
     merged: Option<Vec<segments::Draft>>,
@@ -297,7 +321,7 @@ impl Segments {
 /// Divides the units, which can run in this order, and merges lanes.
 fn into_segments(given: &merge::Given<'_>, by_unit: &[usize]) -> Segments {
     let merge::Given { program, kept, uses, units, streams, dependences, options, functions_join } = *given;
-    let (homes, arena_streams) = homes::of(program, kept, uses, units, streams, (options.step_by_step, functions_join));
+    let (homes, arenas) = homes::of(program, kept, uses, units, streams, (options.step_by_step, functions_join));
     let writes = |unit: usize, found: &mut dyn FnMut(ValueId)| {
         let outputs = value_uses::written(kept[units[unit].clone()].iter().flat_map(|&number| &uses[number]));
         outputs.filter(|value| !matches!(homes[value.0], homes::Home::Arena(_))).for_each(found);
@@ -311,7 +335,7 @@ fn into_segments(given: &merge::Given<'_>, by_unit: &[usize]) -> Segments {
     let declared = units::shared_uses(program, kept, uses, units, streams, &homes);
     let division = segments::divide(by_unit, streams, dependences, options, &declared, alone, writes);
     let merged = merge::merge(given, &division, &homes, &declared);
-    Segments { homes, arena_streams, divided: division.segments, merged }
+    Segments { homes, arenas, divided: division.segments, merged }
 }
 
 /// The stream of each segment, the number of its steps, and the segments that it waits for.

@@ -11,9 +11,11 @@
 use std::ops::Range;
 
 use hashbrown::HashMap;
+use smallvec::SmallVec;
 use streamvm_instructions::{Error, ProgramError};
 use streamvm_stream::{StreamKey, StreamType};
 
+use crate::compile::by_host::{self, RunsOn};
 use crate::compile::lists::Lists;
 use crate::ir::program::{Program, Step};
 use crate::plan::mutant::Mutant;
@@ -91,26 +93,42 @@ fn functions(
     explicit: &mut [Vec<usize>],
 ) {
     let mut called_on: HashMap<StreamKey, Called> = HashMap::new();
+    let host = by_host::host_device(program);
     for (unit, (positions, stream)) in units.iter().zip(streams).enumerate() {
         if stream.stream_type != StreamType::Compute {
             continue;
         }
-        let called = called_on.entry(*stream).or_default();
-        explicit[unit].extend(called.last_alone);
-        let steps = kept[positions.clone()].iter().map(|&number| &program.steps[number]);
-        let (mut calls, mut calls_alone) = (false, false);
-        for function in steps.filter(|step| is_in_order(step)) {
-            calls = true;
-            calls_alone |= function.operands.is_empty();
+        let steps = || kept[positions.clone()].iter().map(|&number| &program.steps[number]);
+        // A block may have steps of CPUs beside those of its stream: eager calls would be on the streams of these CPUs.
+        let mut all_of: SmallVec<[StreamKey; 2]> = SmallVec::from_iter([*stream]);
+        for step in steps().take(if positions.len() > 1 { positions.len() } else { 0 }) {
+            if let RunsOn::Host(device) = by_host::runs_on(program, step, host)
+                && let of_step = (StreamKey { device, ..*stream })
+                && !all_of.contains(&of_step)
+            {
+                all_of.push(of_step);
+            }
         }
-        if calls {
-            explicit[unit].extend(called.last.replace(unit));
-        }
-        if calls_alone {
-            explicit[unit].append(&mut called.since);
-            called.last_alone = Some(unit);
-        } else {
-            called.since.push(unit);
+        for stream in all_of {
+            let called = called_on.entry(stream).or_default();
+            explicit[unit].extend(called.last_alone);
+            let of_stream = |step: &&Step| {
+                is_in_order(step) && step.function().is_some_and(|function| function.device() == stream.device)
+            };
+            let (mut calls, mut calls_alone) = (false, false);
+            for function in steps().filter(of_stream) {
+                calls = true;
+                calls_alone |= function.operands.is_empty();
+            }
+            if calls {
+                explicit[unit].extend(called.last.replace(unit));
+            }
+            if calls_alone {
+                explicit[unit].append(&mut called.since);
+                called.last_alone = Some(unit);
+            } else {
+                called.since.push(unit);
+            }
         }
     }
 }

@@ -3,8 +3,9 @@
 //! A kernel or fill runs on the compute stream of the device that its output lives on. A copy between two devices, or between the memories of a
 //! device and of the host, runs on the copy stream that an eager copy would use; a copy within the memory of the host or of one device runs on its
 //! compute stream. A function is called on the compute stream of the device that the recording names, which is no CUDA device. Critical sections
-//! begin and end on the stream for that, as those of lists do. All
-//! steps of a block run on the compute stream of one device, and its conditions are in memory of that device.
+//! begin and end on the stream for that, as those of lists do.
+//!
+//! All steps of a block run on one compute stream: that of the device that they use beside CPUs, or of a CPU if they use none ([`by_host`]).
 
 use std::ops::Range;
 
@@ -12,14 +13,15 @@ use streamvm_ep::DeviceId;
 use streamvm_instructions::{Error, HOST_DEVICE, Place, ProgramError, copy_stream};
 use streamvm_stream::{StreamKey, StreamType};
 
+use crate::compile::by_host::{self, RunsOn};
 use crate::ir::program::{Operand, Program, Step, Work};
 
 /// The stream of each unit, on the lane of its steps.
 ///
 /// # Errors
-/// [`ProgramError::NotCompiled`] if a block has steps or conditions on several streams.
+/// [`ProgramError::NotCompiled`] if a block uses several devices beside CPUs, or several lanes.
 pub(super) fn of(program: &Program, kept: &[usize], units: &[Range<usize>]) -> Result<Vec<StreamKey>, Error> {
-    let host = host_device(program);
+    let host = by_host::host_device(program);
     let mut streams = Vec::with_capacity(units.len());
     for positions in units {
         let numbers = &kept[positions.clone()];
@@ -31,12 +33,16 @@ pub(super) fn of(program: &Program, kept: &[usize], units: &[Range<usize>]) -> R
             if step.function().is_some_and(|function| !function.device().kind.info().runs_functions) {
                 return Err(refused(program, number, step, RUNS_NONE));
             }
-            let Some(stream) = of_step(program, step, host) else { continue };
-            let in_one = stream.stream_type == StreamType::Compute && found.is_none_or(|other| other == stream);
-            if is_block && !in_one {
-                return Err(refused(program, number, step, &why_not_in_block(step, stream, found)));
+            if is_block && step.work.section().is_none() {
+                found =
+                    of_step_in_block(program, step, host, found).map_err(|why| refused(program, number, step, &why))?;
+            } else {
+                let Some(stream) = of_step(program, step, host) else { continue };
+                if is_block {
+                    return Err(refused(program, number, step, &format!("runs on {stream}, which no block does")));
+                }
+                found = Some(stream);
             }
-            found = Some(stream);
             if !step.work.is_mark() && *lane.get_or_insert(step.lane) != step.lane {
                 return Err(refused(program, number, step, ON_TWO_LANES));
             }
@@ -54,31 +60,45 @@ const ON_TWO_LANES: &str = "is on another lane than the steps before it in the s
 const RUNS_NONE: &str =
     "is called on a device whose streams run no code of the host; call it on a CPU, over tensors that are copied there";
 
-/// Why a step on `stream` cannot be in a block whose steps before it run on `block`.
-fn why_not_in_block(step: &Step, stream: StreamKey, block: Option<StreamKey>) -> String {
-    let all = "all steps of a block and its conditions must be on the compute stream of one device";
-    match block {
-        Some(block) if step.work.is_mark() => {
-            format!(
-                "has a condition on {}, and the block around it runs on {block}; {all}: compute or copy the condition there",
-                stream.device
-            )
+/// The stream of a block after one more step, if it was `block` before: the first device other than a CPU takes it over from a CPU.
+///
+/// # Errors
+/// Why the step cannot be in the block.
+fn of_step_in_block(
+    program: &Program,
+    step: &Step,
+    host: DeviceId,
+    block: Option<StreamKey>,
+) -> Result<Option<StreamKey>, String> {
+    let mut found = block;
+    for device in by_host::devices(program, step) {
+        match found.map(|stream| stream.device) {
+            Some(known) if known == device => {}
+            Some(known) if !known.kind.is_cpu() => return Err(two_devices(step, device, known)),
+            _ => found = Some(StreamKey::new(device, StreamType::Compute, 0)),
         }
-        Some(block) if stream.stream_type == StreamType::Compute => {
-            format!(
-                "runs on {stream}, and the block has a condition or steps on {block}; {all}: move the step in front of the block or behind it, or copy \
-                 the condition to {} before the block",
-                stream.device
-            )
-        }
-        _ => format!("runs on {stream}; {all}: move it in front of the block or behind it"),
     }
+    let cpu = match by_host::runs_on(program, step, host) {
+        RunsOn::Host(cpu) | RunsOn::Both(cpu, ..) => Some(cpu),
+        RunsOn::Device(_) | RunsOn::Nothing => None,
+    };
+    if let (Some(cpu), Some(block)) = (cpu, found)
+        && !block.device.kind.is_cpu()
+        && block.device.kind.is_run_by_host()
+    {
+        return Err(two_devices(step, cpu, block.device));
+    }
+    Ok(found.or(cpu.map(|cpu| StreamKey::new(cpu, StreamType::Compute, 0))))
 }
 
-/// The CPU that runs steps over memory of the host: the first one that a value lives on.
-fn host_device(program: &Program) -> DeviceId {
-    let mut devices = program.values.iter().filter_map(|value| value.place.device());
-    devices.find(|device| device.kind.is_cpu()).unwrap_or(HOST_DEVICE)
+/// Why a step cannot use `device` in a block that uses `block`.
+fn two_devices(step: &Step, device: DeviceId, block: DeviceId) -> String {
+    let uses = if step.work.is_mark() { "has a condition on" } else { "uses" };
+    let beside = if block.kind.is_run_by_host() { "no other device" } else { "CPUs, and no other device" };
+    format!(
+        "{uses} {device}, and the block uses {block}; beside {block} it can use {beside}: move what uses {device} in front of the block or behind it, or copy \
+         what the block needs of it before the block"
+    )
 }
 
 /// The stream of a step; `None` for one that ends a block, which has no operands.

@@ -155,23 +155,25 @@ fn what_cannot_be_compiled_says_why() {
     let cases: [(Case, CompileOptions, &str); 2] = [
         (
             |r| {
-                let (x, yes) = (r.feed("x", SIM, DType::F32, &[4])?, r.feed("yes", CPU, DType::Bool, &[])?);
+                let (x, yes) =
+                    (r.feed("x", SIM, DType::F32, &[4])?, r.feed("yes", DeviceId::sim(1), DType::Bool, &[])?);
                 let y = x.neg()?;
                 r.if_true(&yes, || y.copy_from(&x))?;
                 r.fetch("y", &y)
             },
             CompileOptions::default(),
-            "copy the condition to sim:0",
+            "uses sim:0, and the block uses sim:1; beside sim:1 it can use CPUs, and no other device",
         ),
         (
             |r| {
-                let (x, yes) = (x(r)?, r.feed("yes", CPU, DType::Bool, &[])?);
+                let (yes, inner) =
+                    (r.feed("yes", SIM, DType::Bool, &[])?, r.feed("no", DeviceId::sim(1), DType::Bool, &[])?);
                 let y = r.full(DeviceId::cpu(1), DType::F32, &[16], 0.0)?;
-                r.if_true(&yes, || y.copy_from(&x))?;
+                r.if_true(&yes, || r.if_true(&inner, || y.fill(1.0)))?;
                 r.fetch("y", &y)
             },
             CompileOptions::default(),
-            "h2d@cpu:1:0",
+            "has a condition on sim:1, and the block uses sim:0",
         ),
     ];
     for (case, options, part) in cases {

@@ -157,6 +157,32 @@ pub struct Segment {
     /// The branches into which its steps are divided, if several lanes run them; none if its stream runs all of them. Each comes after the
     /// earlier ones of its lane, and after those of other lanes that it names.
     pub branches: Vec<SegmentBranch>,
+    /// The steps of its blocks that are not, or not alone, commands of its device, in their order; none on a CPU.
+    pub host: Vec<HostPart>,
+}
+
+/// Neighbouring steps of a segment on a device that runs commands later in which the host has a part.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostPart {
+    /// The steps, as a range of [`Compiled::steps`]: one, unless the host runs them.
+    pub steps: Range<usize>,
+    /// The CPU.
+    pub device: DeviceId,
+    /// What the host does.
+    pub role: HostRole,
+}
+
+/// What the host does for steps of a segment of another device.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum HostRole {
+    /// It runs them.
+    Run,
+    /// It copies the source of a copy to the flag, which the device copies to the target.
+    Upload,
+    /// It copies the flag, to which the device has copied the source of a copy, to the target.
+    Download,
+    /// It reads the condition of the block that the step begins, in its memory.
+    Condition,
 }
 
 /// Steps of a segment that one lane runs in their order.
@@ -252,7 +278,8 @@ impl Compiled {
         };
         for (index, buffer) in compiled.buffers.iter_mut().enumerate() {
             whole(index).into_iter().for_each(|(_, bytes)| buffer.bytes = bytes);
-            if matches!(buffer.role, BufferRole::Flag(_)) && self.options.check_finite {
+            let copies = self.options.check_finite || self.segments.iter().any(|segment| !segment.host.is_empty());
+            if matches!(buffer.role, BufferRole::Flag(_)) && copies {
                 // A view may have more elements than for the largest sizes.
                 let operands = program.steps.iter().flat_map(|step| &step.operands);
                 let bytes = operands.map(|it| it.layout.elements() * program.value(it.value).dtype.size());
@@ -293,12 +320,14 @@ impl Compiled {
         }
     }
 
-    /// The devices whose streams run it, each once, in the order of their first segments. The stream of critical sections does not count.
+    /// The devices whose streams run it, and CPUs that run steps between commands of a device, each once, in the order of their first segments. The stream of critical sections does not count.
     pub fn devices(&self) -> Vec<DeviceId> {
         let mut devices = Vec::new();
         for segment in self.segments.iter().filter(|segment| !segment.is_section_mark()) {
-            if !devices.contains(&segment.stream.device) {
-                devices.push(segment.stream.device);
+            for device in std::iter::once(segment.stream.device).chain(segment.host.iter().map(|part| part.device)) {
+                if !devices.contains(&device) {
+                    devices.push(device);
+                }
             }
         }
         devices

@@ -7,7 +7,9 @@ use streamvm_ep::{Access, DeviceId};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::ir::program::Work;
-use crate::plan::compiled::{BufferRole, Compiled, CompiledStep, FusedBy, Located, Segment, SegmentBranch, Storage};
+use crate::plan::compiled::{
+    BufferRole, Compiled, CompiledStep, FusedBy, HostPart, HostRole, Located, Segment, SegmentBranch, Storage,
+};
 
 impl Compiled {
     /// The name of a feed, parameter or fetch; `arena`, with its number where there are several; for a value that several streams use, `%` and
@@ -93,9 +95,21 @@ impl Compiled {
     }
 }
 
+/// The line before steps in which the host has a part.
+fn write_host_part(f: &mut fmt::Formatter<'_>, HostPart { steps, device, role }: &HostPart) -> fmt::Result {
+    let (first, last) = (steps.start, steps.end - 1);
+    match role {
+        HostRole::Run if first == last => writeln!(f, "%{first} runs on {device}:"),
+        HostRole::Run => writeln!(f, "%{first} to %{last} run on {device}:"),
+        HostRole::Upload | HostRole::Download => writeln!(f, "%{first} is copied by way of {device}:"),
+        HostRole::Condition => writeln!(f, "%{first} reads its condition on {device}:"),
+    }
+}
+
 /// Buffers with role, access and size in bytes, then the steps: number, work, operands, type of the output. A line tells
 /// which steps run together, and another which are one of several segments, on which stream, and after which segments of other streams. A further
 /// line tells which of them a lane of the segment runs, and after which branches of other lanes; and one which steps on a CUDA device are too few for a graph.
+/// In a block on such a device, a line tells which steps a CPU runs, or has a part in.
 /// Of a program with bounded sizes, these come first, and all numbers are those for the bounds.
 impl fmt::Display for Compiled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -122,6 +136,7 @@ impl fmt::Display for Compiled {
         let mut segments = self.segments.iter().enumerate().peekable();
         let branches = self.segments.iter().flat_map(|segment| segment.branches.iter().enumerate());
         let mut branches = branches.peekable();
+        let mut host = self.segments.iter().flat_map(|segment| &segment.host).peekable();
         let mut too_small = self.too_small_for_graphs().into_iter().peekable();
         let mut blocks: usize = 0;
         let width = self.step_count().saturating_sub(1).to_string().len();
@@ -153,6 +168,9 @@ impl fmt::Display for Compiled {
                         writeln!(f, "%{position} to %{last} run together, as one kernel:")?;
                     }
                 }
+            }
+            if let Some(part) = host.next_if(|part| part.steps.start == position) {
+                write_host_part(f, part)?;
             }
             if matches!(step.work, Work::Else | Work::End) {
                 blocks -= 1;

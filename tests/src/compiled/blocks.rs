@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use streamvm::program::{self, CompileOptions, Compiled, Program, Recorder, Work};
-use streamvm::{DType, DeviceId, Error, FnContext, FnError, InstructionList, Tensor, Use, Vm};
+use streamvm::{DType, DeviceId, Error, FnContext, FnError, InstructionList, Place, Tensor, Use, Vm};
 
 use crate::compiled::{check_plan, functions};
 use crate::program::{Failing, Verdict};
-use crate::{Random, small_graphs};
+use crate::{CPU, Random, small_graphs};
 
 /// Who runs the calls.
 #[derive(Copy, Clone, Debug)]
@@ -157,6 +157,8 @@ pub fn count_to(by: By<'_>, device: DeviceId, x: &Tensor, most: i32) -> Result<(
 enum Kinds {
     /// Branches, loops and calls of programs.
     All,
+    /// Those, in which a CPU runs some of the steps of another device.
+    Mixed,
     /// All but loops.
     WithoutLoops,
 }
@@ -185,9 +187,21 @@ fn add(context: &mut FnContext<'_>) -> Result<(), FnError> {
     Ok(())
 }
 
-/// Makes drawn calls over `numbers`, vectors on a device that the calls overwrite, and nests blocks up to `depth` deep. On a CPU some call functions.
+/// The same tensor on a CPU.
+fn on_cpu(tensor: &Tensor) -> Result<Tensor, Error> {
+    if tensor.place() == Place::Device(CPU) { Ok(tensor.clone()) } else { tensor.to(CPU) }
+}
+
+/// The same tensor on another device; the tensor itself on a CPU.
+fn on_device(device: DeviceId, tensor: &Tensor) -> Result<Tensor, Error> {
+    if device == CPU { Ok(tensor.clone()) } else { tensor.to(device) }
+}
+
+/// Makes drawn calls over `numbers`, vectors on a device that the calls overwrite, and nests blocks up to `depth` deep. Some call functions on a CPU, or compute
+/// there.
 fn calls(by: By<'_>, common: Common<'_>, seed: u64, numbers: &[Tensor], depth: usize) -> Result<(), Error> {
     let Common { device, kinds, counted } = common;
+    let mixed = device == CPU || kinds == Kinds::Mixed;
     let mut draw = Random::new(seed, 0);
     // What this block makes; a block in it may use that, too.
     let mut known = numbers.to_vec();
@@ -195,7 +209,7 @@ fn calls(by: By<'_>, common: Common<'_>, seed: u64, numbers: &[Tensor], depth: u
         let some = |draw: &mut Random, known: &[Tensor]| known[draw.below(known.len())].clone();
         let (x, y, target) = (some(&mut draw, &known), some(&mut draw, &known), some(&mut draw, numbers));
         let inner = draw.next();
-        let of_blocks = if kinds == Kinds::All { 4 } else { 3 };
+        let of_blocks = if kinds == Kinds::WithoutLoops { 3 } else { 4 };
         match draw.below(if depth == 0 { 6 } else { 6 + of_blocks }) {
             0 => known.push((&x + &y)?),
             1 => known.push((&x - &y)?),
@@ -204,20 +218,35 @@ fn calls(by: By<'_>, common: Common<'_>, seed: u64, numbers: &[Tensor], depth: u
                 let value = (&(&x * 3)? - &y)?;
                 target.copy_from(&value)?;
             }
-            5 if !device.kind.is_cpu() => known.push(x.neg()?),
-            5 => match inner % 4 {
+            // What the device decides about by itself.
+            5 if !mixed => known.push(x.neg()?),
+            5 => match inner % 5 {
                 0 => {
-                    let sum = x.neg()?;
-                    by.call_fn("adds", device, vec![y.read(), sum.update()], add)?;
-                    known.push(sum);
+                    let sum = on_cpu(&x.neg()?)?;
+                    by.call_fn("adds", CPU, vec![on_cpu(&y)?.read(), sum.update()], add)?;
+                    known.push(on_device(device, &sum)?);
                 }
-                1 => by.call_fn("counts", device, Vec::new(), count(counted))?,
-                kind => functions::call_in_block(kind as usize - 2, device, &target, by)?,
+                1 => by.call_fn("counts", CPU, Vec::new(), count(counted))?,
+                2 => {
+                    // Views with gaps, in both directions.
+                    let pairs = on_cpu(&x.reshape(&[2, 2])?.transpose(0, 1)?)?;
+                    let sums = on_device(device, &(&pairs + &pairs.maximum(&(&pairs * 2)?)?)?)?;
+                    target.reshape(&[2, 2])?.transpose(0, 1)?.copy_from(&sums)?;
+                }
+                kind => {
+                    let there = on_cpu(&target)?;
+                    functions::call_in_block(kind as usize - 3, CPU, &there, by)?;
+                    if device != CPU {
+                        target.copy_from(&there)?;
+                    }
+                }
             },
             6 => {
                 let (then, otherwise) = (known.clone(), known.clone());
+                let condition = x.sum(&[])?.lt(&y.sum(&[])?)?;
+                let is_there = mixed && inner.is_multiple_of(3);
                 by.if_else(
-                    &x.sum(&[])?.lt(&y.sum(&[])?)?,
+                    &if is_there { on_cpu(&condition)? } else { condition },
                     || calls(by, common, inner, &then, depth - 1),
                     Some(|| calls(by, common, inner ^ 0xff00, &otherwise, depth - 1)),
                 )?;
@@ -236,7 +265,9 @@ fn calls(by: By<'_>, common: Common<'_>, seed: u64, numbers: &[Tensor], depth: u
                 known.extend(fed);
             }
             _ => {
-                let (round, most) = (by.full(device, 0)?, by.full(device, 1 + draw.below(3) as i32)?);
+                // The host may count for the device.
+                let counts = if mixed && inner.is_multiple_of(3) { CPU } else { device };
+                let (round, most) = (by.full(counts, 0)?, by.full(counts, 1 + draw.below(3) as i32)?);
                 let goes_on = round.lt(&most)?;
                 by.while_true(&goes_on, || {
                     calls(by, common, inner, &known, depth - 1)?;
@@ -260,6 +291,8 @@ pub struct Drawn {
     pub fused_in_loops: usize,
     /// Calls of functions in blocks.
     pub functions: usize,
+    /// Parts of the host in blocks of other devices.
+    pub by_host: usize,
 }
 
 /// Runs a drawn program of nested blocks over vectors on `device`, several times, each from where the run before ended, and compares with eager
@@ -268,11 +301,23 @@ pub struct Drawn {
 /// # Panics
 /// If a result differs, or the memory plan is wrong.
 pub fn compare_drawn(vm: &Vm, device: DeviceId, seed: u64, drawn: &mut Drawn) {
+    compare(vm, device, (seed, Kinds::All), drawn);
+}
+
+/// As [`compare_drawn`], for blocks in which a CPU runs some of the steps of another device.
+///
+/// # Panics
+/// As [`compare_drawn`].
+pub fn compare_drawn_mixed(vm: &Vm, device: DeviceId, seed: u64, drawn: &mut Drawn) {
+    compare(vm, device, (seed, Kinds::Mixed), drawn);
+}
+
+fn compare(vm: &Vm, device: DeviceId, (seed, kinds): (u64, Kinds), drawn: &mut Drawn) {
     // Blocks of one to three of the four elements.
     let (block, in_place) = (1 + (number_of(seed) >> 5) as usize % 3, number_of(seed) & 2 == 0);
     let search_steps = number_of(seed) % 50;
     let options = CompileOptions { in_place, block, search_steps, ..small_graphs() };
-    let compared = try_compare_blocks(vm, device, (seed, Kinds::All, ROUNDS), &options, drawn);
+    let compared = try_compare_blocks(vm, device, (seed, kinds, ROUNDS), &options, drawn);
     compared.unwrap_or_else(|Verdict { failing, text }| panic!("{failing:?}: {text}"));
 }
 
@@ -308,7 +353,8 @@ pub(super) fn try_compare_drawn(
     options: &CompileOptions,
     drawn: &mut Drawn,
 ) -> Result<(), Verdict> {
-    try_compare_blocks(vm, device, (seed, Kinds::All, ROUNDS), options, drawn)
+    let kinds = if seed.is_multiple_of(2) { Kinds::Mixed } else { Kinds::All };
+    try_compare_blocks(vm, device, (seed, kinds, ROUNDS), options, drawn)
 }
 
 /// As [`try_compare_drawn`], with these kinds of blocks, in so many runs.
@@ -357,6 +403,7 @@ fn try_compare_blocks(
     let executable = vm.compile(&parsed, &parameters, options).expect("it compiles");
     check_plan(executable.compiled(), seed)?;
     drawn.removed += program.steps.len() - executable.compiled().steps().len();
+    drawn.by_host += executable.compiled().segments().iter().map(|segment| segment.host.len()).sum::<usize>();
     drawn.fused_in_loops += fused_in_loops_of(executable.compiled());
     let values = |tensors: &[Tensor]| -> Vec<Vec<i32>> {
         tensors.iter().map(|tensor| tensor.to_vec::<i32>().expect("it runs")).collect()

@@ -12,6 +12,7 @@ mod bounded;
 mod expressions;
 mod functions;
 mod judge;
+pub mod mixed_scenarios;
 pub mod plan;
 mod sections;
 mod shared_sections;

@@ -8,7 +8,10 @@ use streamvm::program::CompileOptions;
 use streamvm::{DType, DeviceId, Error, Lane, Mode, TimeLimit, Vm};
 use streamvm_standin::Standin;
 use streamvm_tests::compiled::block_scenarios::{SCENARIOS, endless};
-use streamvm_tests::compiled::blocks::{By, Drawn, compare_drawn, compare_drawn_branches, count_to};
+use streamvm_tests::compiled::blocks::{
+    By, Drawn, compare_drawn, compare_drawn_branches, compare_drawn_mixed, count_to,
+};
+use streamvm_tests::compiled::mixed_scenarios::MIXED_SCENARIOS;
 use streamvm_tests::{cases, single_steps, until, within};
 
 const CUDA: DeviceId = DeviceId::cuda(1);
@@ -16,7 +19,7 @@ const MODES: [Mode; 2] = [Mode::Threaded, Mode::Inline];
 
 #[test]
 fn blocks_do_what_they_must() {
-    for (scenario, run) in SCENARIOS {
+    for (scenario, run) in SCENARIOS.into_iter().chain(MIXED_SCENARIOS) {
         for mode in MODES {
             let driver = Standin::load("devices=2;pageable=1;delay=20");
             let said = format!("{scenario}, {mode:?}");
@@ -44,6 +47,11 @@ fn drawn_blocks_compute_what_the_host_computes() {
         assert!(drawn.marks as u64 > 10 * programs, "{drawn:?}");
         // Loops that the device runs alone, and blocks in them.
         assert!(driver.calls("cuGraphAddNode_v2") > programs, "{mode:?}: {}", driver.calls("cuGraphAddNode_v2"));
+        let mut mixed = Drawn::default();
+        for seed in 1..=programs {
+            compare_drawn_mixed(&vm, CUDA, seed, &mut mixed);
+        }
+        assert!(mixed.by_host as u64 > 3 * programs, "{mixed:?}");
         vm.shutdown(Duration::from_secs(60)).expect("it ends");
         assert_eq!(driver.findings(), "", "{mode:?}");
     }

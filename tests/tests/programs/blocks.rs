@@ -3,7 +3,8 @@
 use streamvm::program::Recorder;
 use streamvm::{DType, DeviceId, Error, Mode, Tensor, Vm};
 use streamvm_tests::compiled::block_scenarios::SCENARIOS;
-use streamvm_tests::compiled::blocks::{Drawn, compare_drawn};
+use streamvm_tests::compiled::blocks::{Drawn, compare_drawn, compare_drawn_mixed};
+use streamvm_tests::compiled::mixed_scenarios::MIXED_SCENARIOS;
 use streamvm_tests::{CPU, cases, within};
 
 const SIM: DeviceId = DeviceId::sim(1);
@@ -20,7 +21,7 @@ fn engines() -> Vec<(String, Vm, DeviceId)> {
 
 #[test]
 fn blocks_do_on_each_device_and_in_each_mode_what_they_must() {
-    for (scenario, run) in SCENARIOS {
+    for (scenario, run) in SCENARIOS.into_iter().chain(MIXED_SCENARIOS) {
         for (name, vm, device) in engines() {
             let said = format!("{scenario} on {name}");
             let vm = within(&said, move || {
@@ -102,8 +103,13 @@ fn drawn_blocks_compute_what_the_host_computes() {
         for seed in 1..=seeds {
             compare_drawn(&vm, device, seed, &mut drawn);
         }
+        let mut mixed = Drawn::default();
+        for seed in (1..=seeds).filter(|_| device != CPU) {
+            compare_drawn_mixed(&vm, device, seed, &mut mixed);
+        }
+        assert!(device == CPU || mixed.functions > seeds as usize && mixed.by_host > 3 * seeds as usize, "{mixed:?}");
         assert!(vm.races().is_empty(), "{name}: {:?}", vm.races());
-        let Drawn { marks, removed, fused_in_loops, functions } = drawn;
+        let Drawn { marks, removed, fused_in_loops, functions, .. } = drawn;
         let fused = device != CPU || fused_in_loops > seeds as usize / 3;
         let calls = device != CPU || functions > seeds as usize;
         assert!(

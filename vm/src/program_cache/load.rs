@@ -1,5 +1,6 @@
 //! Finds the kernels of a compiled program, and runs its segments.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -12,13 +13,14 @@ use streamvm_ep::{
 };
 use streamvm_instructions::{Cause, Error, ProgramError};
 use streamvm_program::{
-    BufferRole, Compiled, CompiledStep, FusedBy, FusedSteps, Located, Segment, SegmentBranch, SegmentUse, StepFunction,
-    Storage, ValueId, Work,
+    BufferRole, Compiled, CompiledStep, FusedBy, FusedSteps, HostRole, Located, Segment, SegmentBranch, SegmentUse,
+    StepFunction, Storage, ValueId, Work,
 };
 
 use crate::dispatch::function_outcome::FunctionOutcome;
 use crate::execute::environment::Environment;
 use crate::program_cache::function::{CallTime, LoadedFunction, not_finite};
+use crate::program_cache::host_parts;
 use crate::program_cache::loaded::{ForSizes, LoadedProgram, LoadedSegment};
 use crate::program_cache::only_kernel::OnlyKernel;
 
@@ -162,43 +164,24 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment, graphs: Graph
         let time = compiled.times_steps().then(CallTime::default);
         return Ok(LoadedSegment::Function(load_function(compiled, function, time)?));
     }
-    let kind = segment.stream.device.kind;
-    let buffer = |segment_use: &SegmentUse| match (&segment_use.view, compiled.value_of(segment_use.buffer)) {
-        (Some(view), Some(value)) => {
-            SequenceBuffer::View { layout: *view, element: compiled.program().value(value).dtype.size() }
-        }
-        _ => SequenceBuffer::Bytes(segment_use.bytes.len()),
-    };
-    let buffers: Vec<SequenceBuffer> = segment.uses.iter().map(buffer).collect();
-    let steps = compiled.steps_of(segment.steps.clone());
-    // For each block around a step whether it is a loop.
-    let mut blocks: SmallVec<[bool; 8]> = SmallVec::new();
-    let mut load = |step: &CompiledStep<'_>| {
-        match step.work {
-            Work::If | Work::While => blocks.push(matches!(step.work, Work::While)),
-            Work::End => _ = blocks.pop(),
-            _ => {}
-        }
-        sequence_step(env, kind, segment, (step, blocks.contains(&true)), compiled)
-    };
-    // Groups are in the order of their steps, each within one segment.
-    let first = compiled.fused().partition_point(|group| group.steps.start < segment.steps.start);
-    let groups = compiled.fused()[first..].iter().take_while(|group| group.steps.end <= segment.steps.end);
-    // Where callers run all work, functions are called in their threads, in the order of the steps.
-    let has_functions = steps.clone().any(|step| matches!(step.work, Work::Function(_)));
-    let branches = if env.threaded || !has_functions { branches(segment) } else { Vec::new() };
-    let prepared = env.devices.get(segment.stream.device)?.prepare(ep::Segment {
-        buffers,
-        steps: steps.map(|step| Ok((load(&step)?, step.named()))).collect::<Result<_, Error>>()?,
-        groups: groups.map(|group| loaded_group(compiled, group, segment.steps.start)).collect(),
+    let device = env.devices.get(segment.stream.device)?;
+    let (kind, loaded) = (segment.stream.device.kind, loaded_steps(env, compiled, segment)?);
+    let host = host_parts::host_steps(env, compiled, segment, &loaded)?;
+    let branches = branches_of(env, compiled, segment);
+    let groups = groups(compiled, segment.steps.clone(), |steps| {
+        !segment.host.iter().any(|part| part.steps.contains(&steps.start))
+    });
+    let prepared = device.prepare(ep::Segment {
+        buffers: buffers(compiled, segment),
+        steps: loaded,
+        groups,
         branches,
         flag: flag(compiled, segment),
+        host,
         options: SegmentOptions {
-            checks_finite: compiled.checks_finite(),
-            times_steps: compiled.times_steps(),
             smallest_graph: compiled.captures().then(|| compiled.smallest_graph()),
             graphs,
-            stops: env.stops_loops.clone(),
+            ..options(env, compiled)
         },
     });
     // Nothing calls a run on the host again that has paused.
@@ -209,36 +192,104 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment, graphs: Graph
         );
         return Err(ProgramError::NotCompiled { program: compiled.program().name.clone(), step: None, what }.into());
     }
-    prepared.map(LoadedSegment::Prepared).map_err(|error| {
-        let number = match &error {
-            SequenceError::Operands { step, .. }
-            | SequenceError::PastBuffer { step, .. }
-            | SequenceError::Group { step, .. }
-            | SequenceError::Branches { step, .. }
-            | SequenceError::Blocks { step, .. } => Some(segment.steps.start + step),
-            _ => None,
+    prepared.map(LoadedSegment::Prepared).map_err(|error| not_loaded(compiled, segment.steps.start, &error))
+}
+
+/// The error of a device that does not prepare steps, which are those from position `first` on.
+pub(super) fn not_loaded(compiled: &Compiled, first: usize, error: &SequenceError) -> Error {
+    let number = match error {
+        SequenceError::Operands { step, .. }
+        | SequenceError::PastBuffer { step, .. }
+        | SequenceError::Group { step, .. }
+        | SequenceError::Branches { step, .. }
+        | SequenceError::Blocks { step, .. } => Some(first + step),
+        _ => None,
+    };
+    let step = number.filter(|number| *number < compiled.step_count()).map(|number| compiled.step(number).named());
+    let what = match step {
+        Some(_) => format!("cannot be loaded; in the numbers of its segment: {error}"),
+        None => error.to_string(),
+    };
+    ProgramError::NotCompiled { program: compiled.program().name.clone(), step, what }.into()
+}
+
+/// The memory of a segment.
+pub(super) fn buffers(compiled: &Compiled, segment: &Segment) -> Vec<SequenceBuffer> {
+    let buffer = |segment_use: &SegmentUse| match (&segment_use.view, compiled.value_of(segment_use.buffer)) {
+        (Some(view), Some(value)) => {
+            SequenceBuffer::View { layout: *view, element: compiled.program().value(value).dtype.size() }
+        }
+        _ => SequenceBuffer::Bytes(segment_use.bytes.len()),
+    };
+    segment.uses.iter().map(buffer).collect()
+}
+
+/// The steps of a segment with the kernels that run them.
+fn loaded_steps(
+    env: &Environment,
+    compiled: &Compiled,
+    segment: &Segment,
+) -> Result<Vec<(SequenceStep, ProgramStep)>, Error> {
+    // For each block around a step whether it is a loop.
+    let mut blocks: SmallVec<[bool; 8]> = SmallVec::new();
+    let mut host = segment.host.iter().filter(|part| part.role == HostRole::Run).peekable();
+    let of_step = |(position, step): (usize, CompiledStep<'_>)| {
+        match step.work {
+            Work::If | Work::While => blocks.push(matches!(step.work, Work::While)),
+            Work::End => _ = blocks.pop(),
+            _ => {}
+        }
+        while host.next_if(|part| part.steps.end <= position).is_some() {}
+        let device = match host.peek() {
+            Some(part) if part.steps.contains(&position) => part.device,
+            _ => segment.stream.device,
         };
-        let step = number.filter(|number| *number < compiled.step_count()).map(|number| compiled.step(number).named());
-        let what = match step {
-            Some(_) => format!("cannot be loaded; in the numbers of its segment: {error}"),
-            None => error.to_string(),
-        };
-        ProgramError::NotCompiled { program: compiled.program().name.clone(), step, what }.into()
-    })
+        Ok((sequence_step(env, device.kind, segment, (&step, blocks.contains(&true)), compiled)?, step.named()))
+    };
+    segment.steps.clone().zip(compiled.steps_of(segment.steps.clone())).map(of_step).collect()
+}
+
+/// How steps are to run, apart from graphs.
+pub(super) fn options(env: &Environment, compiled: &Compiled) -> SegmentOptions {
+    SegmentOptions {
+        checks_finite: compiled.checks_finite(),
+        times_steps: compiled.times_steps(),
+        stops: env.stops_loops.clone(),
+        ..SegmentOptions::default()
+    }
+}
+
+/// The groups among these steps that `is_of` accepts, in the numbers of the steps.
+pub(super) fn groups(
+    compiled: &Compiled,
+    steps: Range<usize>,
+    is_of: impl Fn(&Range<usize>) -> bool,
+) -> Vec<SequenceGroup> {
+    // Groups are in the order of their steps, each within one segment.
+    let first = compiled.fused().partition_point(|group| group.steps.start < steps.start);
+    let groups = compiled.fused()[first..].iter().take_while(|group| group.steps.end <= steps.end);
+    groups.filter(|group| is_of(&group.steps)).map(|group| loaded_group(compiled, group, steps.start)).collect()
 }
 
 /// The buffer to which conditions of blocks and outputs are copied for the host.
 #[allow(unsafe_code, reason = "says that the host may read the flag")]
 fn flag(compiled: &Compiled, segment: &Segment) -> Option<SequenceFlag> {
-    let is_flag = |it: &SegmentUse| matches!(compiled.buffers()[it.buffer].role, BufferRole::Flag(_));
-    let place = segment.uses.iter().position(is_flag)?;
+    let place = segment.uses.iter().position(|it| is_flag(compiled, it))?;
     // SAFETY: the compiler gives a flag page-locked memory of the host. The engine calls the rest of a segment once the device has passed what was queued
     // before: see `RestOfSegment`.
     Some(unsafe { SequenceFlag::new(place) })
 }
 
-/// The branches of a segment, in the numbers of its steps.
-fn branches(segment: &Segment) -> Vec<SequenceBranch> {
+pub(super) fn is_flag(compiled: &Compiled, segment_use: &SegmentUse) -> bool {
+    matches!(compiled.buffers()[segment_use.buffer].role, BufferRole::Flag(_))
+}
+
+/// The branches of a segment, in the numbers of its steps. Where callers run all work, functions are called in their threads, in the order of the steps.
+fn branches_of(env: &Environment, compiled: &Compiled, segment: &Segment) -> Vec<SequenceBranch> {
+    let is_function = |step: CompiledStep<'_>| matches!(step.work, Work::Function(_));
+    if !env.threaded && compiled.steps_of(segment.steps.clone()).any(is_function) {
+        return Vec::new();
+    }
     let first = segment.steps.start;
     let branch = |branch: &SegmentBranch| SequenceBranch {
         steps: branch.steps.start - first..branch.steps.end - first,

@@ -2,13 +2,15 @@
 //!
 //! Layer: uses `execute`, `dispatch` and `sync`; is used by `engine`, which owns the cache, and by `programs`, which fills it.
 //!
-//! * A [`LoadedProgram`](loaded::LoadedProgram) is a compiled program with its prepared segments; `load` has each segment prepared by its device.
+//! * A [`LoadedProgram`](loaded::LoadedProgram) is a compiled program with its prepared segments; `load` has each segment prepared by its device, and [`host_parts`] the steps
+//!   in which the host has a part there by CPUs.
 //! * [`ProgramCache`](cache::ProgramCache) finds it again by its [`key`], and drops what was used least recently.
 //! * [`function`] calls functions of the caller, and turns their panics into errors that name the step.
 //! * [`only_kernel`] finds programs that are one kernel call, which a run submits as an eager call does.
 
 pub(crate) mod cache;
 pub(crate) mod function;
+mod host_parts;
 pub(crate) mod key;
 mod load;
 pub(crate) mod loaded;

@@ -18,8 +18,9 @@ use streamvm_ep::backend::sequence::{
     check_ordered, first_not_finite, located, params_of_run, placed,
 };
 use streamvm_ep::{
-    DeviceKind, FnContext, OpStates, Operand, Prepared, ProgramStep, Segment, SequenceBranch, SequenceBuffer,
-    SequenceError, SequenceFunction, SequenceGroup, SequenceMemory, SequenceStep, SequenceTime, SequenceWork, StepNote,
+    DeviceKind, FnContext, OpStates, Operand, Prepared, ProgramStep, Segment, SegmentRun, SequenceBranch,
+    SequenceBuffer, SequenceError, SequenceFunction, SequenceGroup, SequenceMemory, SequenceStep, SequenceTime,
+    SequenceWork, StepNote,
 };
 
 use crate::sequence::group::Group;
@@ -255,14 +256,14 @@ impl CpuSequence {
     /// [`SequenceError::NotFinite`] for the first step that fails;
     /// [`SequenceError::Rounds`], [`SequenceError::LoopTime`] and [`SequenceError::Stopped`] for a `While` that may not begin another round.
     pub fn run(&self, context: &mut FnContext<'_>, run: u64) -> Result<(), SequenceError> {
-        self.run_noting(context, run, None)
+        self.run_noting(context, &mut SegmentRun::new(run), None)
     }
 
     /// [`run`](CpuSequence::run), in which `note` learns of each step, if the sequence has labels.
     pub(crate) fn run_noting(
         &self,
         context: &mut FnContext<'_>,
-        run: u64,
+        run: &mut SegmentRun,
         note: Option<&StepNote>,
     ) -> Result<(), SequenceError> {
         let buffers = context.take_all().map_err(|error| SequenceError::Buffers(error.to_string()))?;
@@ -287,17 +288,27 @@ impl CpuSequence {
     unsafe fn run_parts<const TIMED: bool>(
         &self,
         buffers: &[Operand],
-        run: u64,
+        run: &mut SegmentRun,
         noted: Option<&NotedRun<'_>>,
     ) -> Result<(), SequenceError> {
         // One set for many parts: to make one costs more than a short function.
         let operands = || -> SmallVec<[Operand<'_>; MOST_OPERANDS]> {
             (0..self.most_operands).map(|_| Operand::blank()).collect()
         };
+        let number = run.number;
         match &self.lanes {
-            // SAFETY: the caller has the same duties.
-            None => unsafe { self.run_range::<TIMED>(buffers, run, 0..self.parts.len(), &mut operands(), noted) },
+            None => {
+                let mut rounds = Rounds::after(run.rounds);
+                let all = 0..self.parts.len();
+                // SAFETY: the caller has the same duties.
+                let ended =
+                    unsafe { self.run_range::<TIMED>(buffers, (number, &mut rounds), all, &mut operands(), noted) };
+                run.rounds = rounds.made();
+                ended
+            }
+            // There are no loops.
             Some(lanes) => lanes.run(operands, |operands, parts| {
+                let run = (number, &mut Rounds::default());
                 // SAFETY: as above. While these parts run, another thread may hold slices that a function got there. `check_branches` has found that a branch writes no
                 // byte that a branch uses which may run at the same time.
                 unsafe { self.run_range::<TIMED>(buffers, run, parts, operands, None) }
@@ -305,7 +316,7 @@ impl CpuSequence {
         }
     }
 
-    /// Runs these parts.
+    /// Runs these parts, in the run of this number, whose loops have made so many rounds.
     ///
     /// # Safety
     ///
@@ -313,7 +324,7 @@ impl CpuSequence {
     unsafe fn run_range<'m, const TIMED: bool>(
         &self,
         buffers: &[Operand<'m>],
-        run: u64,
+        (run, rounds): (u64, &mut Rounds),
         parts: Range<usize>,
         operands: &mut [Operand<'m>],
         noted: Option<&NotedRun<'_>>,
@@ -323,7 +334,6 @@ impl CpuSequence {
                 noted.begin(step);
             }
         };
-        let mut rounds = Rounds::default();
         let mut next = parts.start;
         while let Some(part) = self.parts[..parts.end].get(next) {
             let place = next;
@@ -363,7 +373,7 @@ impl CpuSequence {
                     begin(test.step);
                     // SAFETY: as above.
                     let is_true = unsafe { is_true(test, buffers, operands)? };
-                    next = test.next(place, is_true, &mut rounds, &self.stops)?;
+                    next = test.next(place, is_true, rounds, &self.stops)?;
                 }
             }
         }

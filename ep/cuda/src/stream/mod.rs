@@ -470,6 +470,12 @@ impl Commands for CudaStream {
         Stream::fill(self, target, value)
     }
 
+    fn after_host_code(&mut self) {
+        if let Ok(opened) = self.instance.opened(self.index) {
+            drop(RebindContext { driver: self.instance.driver, opened });
+        }
+    }
+
     fn graphs(&mut self) -> Option<&mut dyn Graphs> {
         Some(self)
     }

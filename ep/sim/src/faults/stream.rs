@@ -123,6 +123,10 @@ unsafe impl Stream for FaultyStream {
         self.inner(|inner| inner.begin_step(step, buffers));
     }
 
+    fn host_uses(&mut self, what: &'static str, operands: &[Operand<'static>]) {
+        self.inner(|inner| inner.host_uses(what, operands));
+    }
+
     fn step_note(&self) -> Option<Arc<StepNote>> {
         self.inner(|inner| inner.step_note())
     }

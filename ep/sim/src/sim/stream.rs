@@ -82,6 +82,12 @@ unsafe impl Stream for SimStream {
         self.labels.begin_step(step, buffers);
     }
 
+    fn host_uses(&mut self, what: &'static str, operands: &[Operand<'static>]) {
+        self.after_this_thread();
+        let label = self.labels.next(what);
+        self.machine.detector.access(self.actor, &label, &touches(&label, operands));
+    }
+
     fn launch(&mut self, call: &mut KernelCall<'_, 'static>) -> Result<(), Error> {
         if call.kernel.device != DeviceKind::SIM {
             return Err(Error::WrongDevice { kernel: call.kernel.device, device: self.device() });
