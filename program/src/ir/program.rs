@@ -26,8 +26,8 @@ use crate::ir::section::StepSection;
 pub(crate) const MOST_NESTED: usize = 64;
 
 /// Why a function of another device than a CPU cannot lie in a block.
-pub(crate) const FUNCTION_IN_BLOCK: &str = "in a block, functions are called on CPUs alone, between the steps of the block; run the block on a CPU and call the \
-                                            function there, or call it before the block or behind it";
+pub(crate) const FUNCTION_IN_BLOCK: &str = "in a block, functions are called on CPUs alone, between the steps of the block; name a CPU, and copy what it uses \
+                                            there, or call it before the block or behind it";
 
 /// A value of a program, as an index into [`Program::values`].
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

@@ -238,8 +238,8 @@ impl Recorder {
     /// device, and before all later ones. Runs that overlap call it from several threads at once. An error or a panic is the failure
     /// of this step, and fails all that its segment writes.
     ///
-    /// In a block, the function and the block are on one CPU. A failure ends the loops around it. The block is ordered after others, and others after the
-    /// block, as its functions are.
+    /// In a block, `device` is a CPU. A failure ends the loops around it. The block is ordered after others, and others after the block, as its functions are. In a block that
+    /// another device runs, the function is called between the commands of that device, by the thread that queues them: while it runs, nothing else is queued there.
     ///
     /// If the whole program is one segment on a CPU, or the function lies in a block, it is called between the steps of its segment. Then it must not wait for anything that needs a
     /// result of this segment, nor for later steps of the same stream, nor may anything that writes a feed or parameter of the segment wait for it. It must never wait for another function of the same run that is
@@ -267,7 +267,7 @@ impl Recorder {
     /// # Errors
     /// Nothing is recorded then. Those of [`InstructionsBuilder::call_fn`]: the host cannot reach a tensor, or a written one shares elements with another.
     /// [`ProgramError::NotRecordable`]: it uses a variable, writes a feed, or lies in a block and `device` is no CPU; or a tensor is not of this recording.
-    /// [`Error::NeverWritten`] and [`Error::Released`] of a tensor. A CUDA device, and a block on another device than the function, are refused when the
+    /// [`Error::NeverWritten`] and [`Error::Released`] of a tensor. A CUDA device is refused when the
     /// program is compiled.
     #[track_caller]
     pub fn call_fn<'u, F>(
@@ -433,7 +433,10 @@ impl Recorder {
 
     /// Records what `body` records as a block that runs as long as `condition`, one bool, is true: it is looked at before each round, so `body`
     /// must write it. `body` is called once. What its calls make exists in the block only: a value that the next round or a later step uses is
-    /// made before the loop, and `body` copies into it. On a CPU, `body` may record functions ([`call_fn`](Recorder::call_fn)), which each round calls.
+    /// made before the loop, and `body` copies into it. `body` may record functions on CPUs ([`call_fn`](Recorder::call_fn)), which each round calls.
+    ///
+    /// The block uses one device at most beside CPUs; compiling refuses others. The steps of CPUs in it, copies from and to them, and conditions there cost a wait of the
+    /// host for the device.
     ///
     /// ```
     /// use streamvm_ep::{DType, DeviceId};

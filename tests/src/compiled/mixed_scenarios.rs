@@ -23,7 +23,7 @@ pub const MIXED_SCENARIOS: [(&str, Scenario); 9] = [
 ];
 
 fn compile(vm: &Vm, program: Result<Program, Error>, options: &CompileOptions) -> Executable {
-    vm.compile(&program.expect("it can be recorded"), &[], options).expect("it compiles")
+    vm.compile(program.expect("it can be recorded"), &[], options).expect("it compiles")
 }
 
 /// A loop of so many rounds, which a CPU counts.
