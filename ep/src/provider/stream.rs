@@ -197,6 +197,10 @@ impl<S: Stream + ?Sized> Commands for OneByOne<'_, S> {
         self.0.fill(target, value)
     }
 
+    fn step_note(&self) -> Option<Arc<StepNote>> {
+        self.0.step_note()
+    }
+
     fn host_uses(&mut self, what: &'static str, operands: &[Operand<'static>]) {
         self.0.host_uses(what, operands);
     }

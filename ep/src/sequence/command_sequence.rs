@@ -289,7 +289,7 @@ impl CommandSequence {
         };
         let steps = steps.into_iter().enumerate().map(command).collect::<Result<Vec<Command>, _>>()?;
         for (first, code) in host.iter().filter_map(|host| Some((host.steps.start, host.code()?))) {
-            for (number, uses) in code.uses().iter().enumerate() {
+            for (number, (_, uses)) in code.uses().enumerate() {
                 let mut operands = uses.operands.iter().enumerate();
                 operands.try_for_each(|(place, operand)| buffers.add(first + number, place, operand))?;
             }

@@ -1,8 +1,11 @@
 //! What a [`CommandSequence`](crate::CommandSequence) needs of the stream on which it queues commands.
 
+use std::sync::Arc;
+
 use crate::call::kernel::KernelCall;
 use crate::call::label::ProgramStep;
 use crate::call::operand::Operand;
+use crate::call::step_note::StepNote;
 use crate::errors::error::Error;
 use crate::sequence::fused_group::FusedKernel;
 use crate::sequence::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopsRun};
@@ -30,6 +33,11 @@ pub trait Commands {
     /// # Errors
     /// Those of [`Stream::fill`](crate::Stream::fill).
     fn fill(&mut self, target: &mut Operand<'static>, value: Scalar) -> Result<(), Error>;
+
+    /// Where the stream notes the step that the host runs; see [`Stream::step_note`](crate::Stream::step_note).
+    fn step_note(&self) -> Option<Arc<StepNote>> {
+        None
+    }
 
     /// Reports what the host uses between two commands; see [`Stream::host_uses`](crate::Stream::host_uses).
     fn host_uses(&mut self, _what: &'static str, _operands: &[Operand<'static>]) {}

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::call::label::ProgramStep;
 use crate::call::operand::Operand;
 use crate::call::prepared::{Prepared, SegmentRun, SequenceTime};
+use crate::call::step_note::StepNote;
 use crate::errors::sequence_error::SequenceError;
 use crate::sequence::step::{SequenceOperand, SequenceStep};
 
@@ -37,15 +38,15 @@ pub enum HostWork {
 pub struct HostCode {
     prepared: Box<dyn Prepared>,
     execute: Arc<ExecuteOnHost>,
-    /// What the steps use, each with how reports name it.
+    /// How reports name the steps.
+    labels: Arc<[ProgramStep]>,
+    /// What each of them uses.
     uses: Vec<HostUses>,
 }
 
 /// What a step that the host runs uses.
 #[derive(Debug)]
 pub(super) struct HostUses {
-    pub(super) what: &'static str,
-    pub(super) label: ProgramStep,
     pub(super) operands: Vec<SequenceOperand>,
     /// For each operand its buffer.
     pub(super) of_buffers: Vec<usize>,
@@ -87,17 +88,19 @@ impl HostCode {
         prepared: Box<dyn Prepared>,
         execute: Arc<ExecuteOnHost>,
     ) -> HostCode {
-        let uses = |(step, label): &(SequenceStep, ProgramStep)| {
+        let uses = |(step, _): &(SequenceStep, ProgramStep)| {
             // The host has scratch memory of its own.
             let in_buffers = step.operands.iter().filter_map(|operand| Some((operand.clone(), operand.buffer()?)));
             let (operands, of_buffers) = in_buffers.unzip();
-            HostUses { what: label.name, label: *label, operands, of_buffers }
+            HostUses { operands, of_buffers }
         };
-        HostCode { prepared, execute, uses: steps.iter().map(uses).collect() }
+        let labels = steps.iter().map(|(_, label)| *label).collect();
+        HostCode { prepared, execute, labels, uses: steps.iter().map(uses).collect() }
     }
 
-    pub(super) fn uses(&self) -> &[HostUses] {
-        &self.uses
+    /// The steps, and what each of them uses.
+    pub(super) fn uses(&self) -> impl ExactSizeIterator<Item = (ProgramStep, &HostUses)> {
+        self.labels.iter().copied().zip(&self.uses)
     }
 
     /// How long its steps took in all runs so far, counted from step `first` of the segment.
@@ -111,7 +114,7 @@ impl HostCode {
         &*self.prepared
     }
 
-    /// Runs it over the buffers of the segment, of which it is the steps from `first` on.
+    /// Runs it over the buffers of the segment, of which it is the steps from `first` on. Notes that the stream is at the first of them.
     ///
     /// # Errors
     /// Those of [`Stream::execute`](crate::Stream::execute), with the numbers of the segment.
@@ -120,7 +123,10 @@ impl HostCode {
         first: usize,
         buffers: &mut [Operand<'static>],
         run: &mut SegmentRun,
+        note: Option<&StepNote>,
     ) -> Result<(), SequenceError> {
+        let noted = note.map(|note| note.run(&self.labels));
+        noted.iter().for_each(|noted| noted.begin(0));
         (self.execute)(&*self.prepared, buffers, run).map_err(|error| error.counted_from(first))
     }
 }

@@ -258,7 +258,8 @@ fn a_cpu_has_a_part_in_a_loop_of_a_device() {
     let expected = [
         "%3 reads its condition on cpu:0:",
         "%5 is copied by way of cpu:0:",
-        "%6 to %17 run on cpu:0:",
+        "%6 runs on cpu:0:",
+        "%7 to %17 run on cpu:0:",
         "%18 is copied by way of cpu:0:",
     ];
     assert_eq!(of_host, expected, "{text}");

@@ -95,14 +95,20 @@ pub(super) fn parts(program: &Program, order: &[usize], positions: Range<usize>)
     let blocks = HostBlocks::of(positions.clone().map(step), |step| runs_on(program, step, host));
     let mut found: Vec<HostPart> = Vec::new();
     let (mut next, mut depth) = (positions.start, 0);
+    // The end of steps that the next one may join. A function is a part by itself, which a report about a run that hangs names.
+    let mut joined = usize::MAX;
     while next < positions.end {
         let here = next;
         next += 1;
-        let mut run = |device: DeviceId, end: usize| match found.last_mut() {
-            Some(HostPart { steps, device: known, role: HostRole::Run }) if steps.end == here && *known == device => {
-                steps.end = end;
+        let calls = step(here).function().is_some();
+        let mut run = |device: DeviceId, end: usize| {
+            match found.last_mut() {
+                Some(HostPart { steps, device: known, .. }) if joined == here && *known == device && !calls => {
+                    steps.end = end;
+                }
+                _ => found.push(HostPart { steps: here..end, device, role: HostRole::Run }),
             }
-            _ => found.push(HostPart { steps: here..end, device, role: HostRole::Run }),
+            joined = if calls { usize::MAX } else { end };
         };
         let on = runs_on(program, step(here), host);
         match (&step(here).work, on) {

@@ -10,7 +10,7 @@ use crate::CPU;
 use crate::compiled::block_scenarios::Scenario;
 
 /// The scenarios, each with its name.
-pub const MIXED_SCENARIOS: [(&str, Scenario); 9] = [
+pub const MIXED_SCENARIOS: [(&str, Scenario); 10] = [
     ("a function decides about a loop of a device", a_function_decides),
     ("a function gives each round of a loop its batch", batches),
     ("a program is the same on a CPU", same_on_a_cpu),
@@ -19,6 +19,7 @@ pub const MIXED_SCENARIOS: [(&str, Scenario); 9] = [
     ("steps of a CPU are looked into", looked_into),
     ("several runs call their functions", several_runs),
     ("a failed input keeps a function from being called", a_failed_input),
+    ("a function of a loop cannot wait for its engine", waits_for_itself),
     ("page-locked memory is copied in a loop", page_locked),
 ];
 
@@ -226,6 +227,29 @@ fn several_runs(vm: &Vm, device: DeviceId) {
         let expected = (from..).step_by(7).find(|it| *it >= 40);
         assert_eq!(run["x"].to_scalar::<i32>().ok(), expected, "from {from}");
     }
+}
+
+/// A function of a loop that waits for its own engine would wait for the stream that calls it: it gets an error.
+fn waits_for_itself(vm: &Vm, device: DeviceId) {
+    let one = vm.full(device, DType::I32, &[], 1).expect("a tensor");
+    vm.wait_all().expect("it passes");
+    let asked = one.clone();
+    let program = vm.record("asks", move |r| {
+        let x = r.full(device, DType::I32, &[], 1)?;
+        let yes = r.full(CPU, DType::Bool, &[], true)?;
+        r.while_true(&yes, || {
+            x.copy_from(&(&x + 1)?)?;
+            r.call_fn("asks", CPU, [x.to(CPU)?.read(), yes.write()], move |context| {
+                context.writes.take::<bool>(0)?[0] = false;
+                (&asked + 1)?.to_scalar::<i32>().map(drop).map_err(FnError::from)
+            })
+        })?;
+        r.fetch("x", &x)
+    });
+    let text = compile(vm, program, &CompileOptions::default()).run(&[]).expect("it is submitted").wait();
+    let text = text.expect_err("it cannot wait").to_string();
+    assert!(text.contains("asks"), "{text}");
+    assert_eq!(one.to_scalar::<i32>(), Ok(1), "the engine goes on");
 }
 
 /// The feed is the output of an instruction that fails; the function of the loop must see nothing of that.

@@ -13,10 +13,10 @@ type Held<'h> = &'h dyn Fn(&Recorder) -> Result<(), Error>;
 /// Runs a program over `x`, of four elements, whose function is held, and looks at the report meanwhile: the program, what the report says of its stream, and the
 /// text of the report.
 fn report_of_held(
-    lanes: u32,
+    (lanes, device): (u32, DeviceId),
     record: impl FnOnce(&Recorder, &Tensor, Held<'_>) -> Result<(), Error>,
 ) -> (Program, StalledInstruction, String) {
-    let vm = Vm::builder().kernel_threads(2).build().expect("an engine");
+    let vm = Vm::builder().kernel_threads(2).sim_devices(1).build().expect("an engine");
     let gate = ClosedGate::new();
     let held = |r: &Recorder| {
         let inside = gate.clone();
@@ -25,11 +25,11 @@ fn report_of_held(
             Ok(())
         })
     };
-    let program = vm.record("hangs", |r| record(r, &r.feed("x", CPU, DType::F32, &[4])?, &held));
+    let program = vm.record("hangs", |r| record(r, &r.feed("x", device, DType::F32, &[4])?, &held));
     let program = program.expect("it can be recorded");
     let options = CompileOptions { lanes, hand_over_ns: 0, ..CompileOptions::default() };
     let executable = vm.compile(&program, &[], &options).expect("it can be compiled");
-    let x = vm.full(CPU, DType::F32, &[4], 1.0).expect("a tensor");
+    let x = vm.full(device, DType::F32, &[4], 1.0).expect("a tensor");
     let run = executable.run(&[("x", &x)]).expect("it is submitted");
     gate.wait_entered(1);
     let report = vm.stall_report();
@@ -45,7 +45,7 @@ fn report_of_held(
 #[test]
 fn a_function_that_hangs_is_named_with_its_line() {
     within("a report", || {
-        let (program, stalled, text) = report_of_held(1, |r, x, held| {
+        let (program, stalled, text) = report_of_held((1, CPU), |r, x, held| {
             x.neg()?; // nobody needs it
             let y = x.exp()?;
             held(r)?;
@@ -60,16 +60,18 @@ fn a_function_that_hangs_is_named_with_its_line() {
 #[test]
 fn a_function_that_hangs_in_a_loop_is_named() {
     within("a report", || {
-        let (program, stalled, _) = report_of_held(1, |r, x, held| {
-            let goes_on = r.full(CPU, DType::Bool, &[], true)?;
-            r.while_true(&goes_on, || {
-                held(r)?;
-                goes_on.fill(false)
-            })?;
-            r.fetch("y", &x.neg()?)
-        });
-        let step = stalled.step.expect("a step");
-        assert_eq!((step.name, step.site), ("fn", program.steps[step.number].site));
+        for device in [CPU, DeviceId::sim(0)] {
+            let (program, stalled, _) = report_of_held((1, device), |r, x, held| {
+                let goes_on = r.full(device, DType::Bool, &[], true)?;
+                r.while_true(&goes_on, || {
+                    held(r)?;
+                    goes_on.fill(false)
+                })?;
+                r.fetch("y", &x.neg()?)
+            });
+            let step = stalled.step.expect("a step");
+            assert_eq!((step.name, step.site), ("fn", program.steps[step.number].site));
+        }
     });
 }
 
@@ -77,7 +79,7 @@ fn a_function_that_hangs_in_a_loop_is_named() {
 #[test]
 fn a_run_on_several_lanes_has_no_step() {
     within("a report", || {
-        let (_, stalled, text) = report_of_held(2, |r, x, held| {
+        let (_, stalled, text) = report_of_held((2, CPU), |r, x, held| {
             let (mut y, mut z) = (x.exp()?, x.neg()?);
             for _ in 0..8 {
                 (y, z) = (y.tanh()?, z.tanh()?);

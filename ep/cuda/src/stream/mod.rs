@@ -23,7 +23,7 @@ use streamvm_ep::backend::check::{check_copy, check_fill};
 use streamvm_ep::{
     BlockStart, CallError, CommandSequence, Commands, DType, DeviceKind, Error, EventId, FnContext, FusedKernel,
     GraphBlocks, GraphKey, GraphStart, Graphs, InlineFn, KernelCall, Label, LoopsRun, Op, Operand, Prepared,
-    ProgramStep, RawCall, RawFn, Scalar, SegmentRun, SequenceError, Site, Stream,
+    ProgramStep, RawCall, RawFn, Scalar, SegmentRun, SequenceError, Site, StepNote, Stream,
 };
 
 use crate::driver::{Driver, DriverFailure, EventHandle, Extent, StreamHandle};
@@ -58,6 +58,8 @@ pub(super) struct CudaStream {
     seq: u64,
     /// The step of a program that the current command belongs to.
     step: Option<ProgramStep>,
+    /// The step that the host runs between its commands.
+    step_note: Arc<StepNote>,
     /// The times of its instructions, if requested.
     timing: Option<Arc<StreamTiming>>,
     /// cuBLAS for products of floats, if it is available and not disabled.
@@ -102,6 +104,7 @@ impl CudaStream {
             stream: 0,
             seq: 0,
             step: None,
+            step_note: Arc::default(),
             timing,
             blas,
             retired_blas: None,
@@ -289,6 +292,10 @@ unsafe impl Stream for CudaStream {
         self.progress.begin(stream, seq);
     }
 
+    fn step_note(&self) -> Option<Arc<StepNote>> {
+        Some(self.step_note.clone())
+    }
+
     fn begin_step(&mut self, step: ProgramStep, _: &[usize]) {
         self.step = Some(step);
     }
@@ -468,6 +475,10 @@ impl Commands for CudaStream {
 
     fn fill(&mut self, target: &mut Operand<'static>, value: Scalar) -> Result<(), Error> {
         Stream::fill(self, target, value)
+    }
+
+    fn step_note(&self) -> Option<Arc<StepNote>> {
+        Stream::step_note(self)
     }
 
     fn after_host_code(&mut self) {

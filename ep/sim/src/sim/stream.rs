@@ -5,7 +5,7 @@ use std::sync::Arc;
 use streamvm_ep::backend::check::{check_copy, check_fill};
 use streamvm_ep::{
     ActorId, CallError, DeviceId, DeviceKind, Error, EventId, FnContext, InlineFn, KernelCall, Label, MemoryKind,
-    Operand, ProgramStep, RawFn, Scalar, Stream,
+    Operand, ProgramStep, RawFn, Scalar, StepNote, Stream,
 };
 
 use crate::races::{Finding, FindingKind, Moment, Reach};
@@ -22,6 +22,7 @@ pub(super) struct SimStream {
     name: Arc<str>,
     actor: ActorId,
     labels: Labels,
+    step_note: Arc<StepNote>,
 }
 
 impl SimStream {
@@ -29,7 +30,7 @@ impl SimStream {
         let id = machine.open(device);
         let name: Arc<str> = format!("stream {id} of {}", DeviceId::sim(device)).into();
         let actor = machine.detector.actor(&name);
-        SimStream { device, machine, id, name, actor, labels: Labels::new(id as u32) }
+        SimStream { device, machine, id, name, actor, labels: Labels::new(id as u32), step_note: Arc::default() }
     }
 
     fn device(&self) -> DeviceId {
@@ -80,6 +81,10 @@ unsafe impl Stream for SimStream {
 
     fn begin_step(&mut self, step: ProgramStep, buffers: &[usize]) {
         self.labels.begin_step(step, buffers);
+    }
+
+    fn step_note(&self) -> Option<Arc<StepNote>> {
+        Some(self.step_note.clone())
     }
 
     fn host_uses(&mut self, what: &'static str, operands: &[Operand<'static>]) {

@@ -32,7 +32,7 @@ impl CommandSequence {
         let mut execute = |code: &HostCode, stream: &mut dyn Commands, buffers: &mut [Operand<'static>]| {
             report(code, stream, buffers);
             let mut run = SegmentRun { rounds: run.rounds, ..SegmentRun::new(run.number) };
-            let ended = code.run(host.steps.start, buffers, &mut run);
+            let ended = code.run(host.steps.start, buffers, &mut run, stream.step_note().as_deref());
             position.rounds.set_made(run.rounds);
             if code.prepared().calls_functions() {
                 stream.after_host_code();
@@ -64,12 +64,12 @@ impl CommandSequence {
 
 /// Tells the stream what the host is about to use.
 fn report(code: &HostCode, stream: &mut dyn Commands, buffers: &[Operand<'static>]) {
-    for HostUses { what, label, operands, of_buffers } in code.uses() {
+    for (label, HostUses { operands, of_buffers }) in code.uses() {
         let mut set: SmallVec<[Operand; MOST_OPERANDS]> = operands.iter().map(|_| Operand::blank()).collect();
-        stream.begin_step(*label, of_buffers);
+        stream.begin_step(label, of_buffers);
         // SAFETY: `with_host` has added the operands to the buffers, and `check` has accepted those of the call. No slice of one exists between two commands.
         let set = unsafe { located(operands, buffers, &mut set) };
-        stream.host_uses(what, set);
+        stream.host_uses(label.name, set);
     }
 }
 
