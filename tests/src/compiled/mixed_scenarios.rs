@@ -10,9 +10,10 @@ use crate::CPU;
 use crate::compiled::block_scenarios::Scenario;
 
 /// The scenarios, each with its name.
-pub const MIXED_SCENARIOS: [(&str, Scenario); 10] = [
+pub const MIXED_SCENARIOS: [(&str, Scenario); 11] = [
     ("a function decides about a loop of a device", a_function_decides),
     ("a function gives each round of a loop its batch", batches),
+    ("copies to a device in a row", copies_in_a_row),
     ("a program is the same on a CPU", same_on_a_cpu),
     ("a function that fails or panics ends its loop", a_failing_function),
     ("a loop of a CPU in a loop of a device is bounded with it", inner_rounds),
@@ -92,6 +93,23 @@ fn batches(vm: &Vm, device: DeviceId) {
     // The sum after round k is 11 (0 + 1 + .. + k) + k + 1.
     let expected: usize = (0..ROUNDS as usize).map(|round| 11 * (round * (round + 1) / 2) + round + 1).sum();
     assert_eq!(seen.load(Ordering::Relaxed), expected);
+}
+
+/// Copies to the device one after the other go by way of the same memory.
+fn copies_in_a_row(vm: &Vm, device: DeviceId) {
+    let program = vm.record("copies", |r| {
+        let on_device = (0..3).map(|_| r.full(device, DType::I32, &[64], 0)).collect::<Result<Vec<Tensor>, Error>>()?;
+        let there = (0..3).map(|it| r.full(CPU, DType::I32, &[64], it)).collect::<Result<Vec<Tensor>, Error>>()?;
+        rounds(r, 4, |_| {
+            there.iter().try_for_each(|there| there.copy_from(&(there + 10)?))?;
+            on_device.iter().zip(&there).try_for_each(|(to, from)| to.copy_from(from))
+        })?;
+        on_device.iter().enumerate().try_for_each(|(place, tensor)| r.fetch(format!("y{place}"), tensor))
+    });
+    let run = compile(vm, program, &CompileOptions::default()).run(&[]).expect("it is submitted");
+    for place in 0..3 {
+        assert_eq!(run[&*format!("y{place}")].to_vec::<i32>(), Ok(vec![40 + place; 64]));
+    }
 }
 
 /// With random numbers on both, views with gaps, fused steps on the CPU, and a branch in a loop, all of whose numbers are those of a CPU alone.
@@ -291,13 +309,14 @@ fn page_locked(vm: &Vm, device: DeviceId) {
         rounds(r, 3, |_| {
             x.copy_from(&pinned)?;
             pinned.copy_from(&(&x * 2)?)?;
-            there.copy_from(&(&there + 1)?)
+            // The host reads what the device has just written.
+            there.copy_from(&pinned)
         })?;
         r.fetch("there", &there)
     });
     let program = program.expect("it can be recorded");
     let executable = vm.compile(&program, &[("pinned", &pinned)], &CompileOptions::default()).expect("it compiles");
     let run = executable.run(&[]).expect("it is submitted");
-    assert_eq!(run["there"].to_vec::<i32>(), Ok(vec![4; 4]));
+    assert_eq!(run["there"].to_vec::<i32>(), Ok(vec![8, 16, 24, 32]));
     assert_eq!(pinned.to_vec::<i32>(), Ok(vec![8, 16, 24, 32]));
 }

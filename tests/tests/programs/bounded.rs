@@ -293,6 +293,38 @@ fn runs_draw_other_random_numbers_whatever_their_sizes() {
     assert_eq!((run(5), run(5)), (whole[..5].to_vec(), part));
 }
 
+/// A loop on a device whose rounds copy to a CPU and back, and compute on both.
+#[test]
+fn loops_with_steps_of_two_devices_have_bounded_sizes() {
+    let device = streamvm::DeviceId::sim(0);
+    for mode in [Mode::default(), Mode::Simulated { seed: 5 }] {
+        let vm = Vm::builder().mode(mode).sim_devices(1).sim_pinned_only(true).detect_races(true).build();
+        let vm = vm.expect("an engine");
+        let program = vm.record_bounded("mixed", |r| {
+            let x = (r.bounded_feed("x", device, DType::I32, &[Dim::up_to("rows", 5), 3.into()])? * 1)?;
+            let (round, three) = (r.full(CPU, DType::I32, &[], 0)?, r.full(CPU, DType::I32, &[], 3)?);
+            let goes_on = round.lt(&three)?;
+            r.while_true(&goes_on, || {
+                let there = (&x.transpose(0, 1)?.to(CPU)? * 2)?;
+                x.transpose(0, 1)?.copy_from(&(&there + &round)?.to(device)?)?;
+                round.copy_from(&(&round + 1)?)?;
+                goes_on.copy_from(&round.lt(&three)?)
+            })?;
+            r.fetch("x", &x)
+        });
+        let program = program.expect("it can be recorded");
+        let executable = vm.compile(program, &[], &CompileOptions::default()).expect("it compiles");
+        for rows in [5, 2, 4, 1, 5, 3] {
+            let elements: Vec<i32> = (0..rows * 3).collect();
+            let x = vm.from_slice(&elements, &[rows as usize, 3]).and_then(|x| x.to(device)).expect("a tensor");
+            let run = executable.run(&[("x", &x)]).expect("it is submitted");
+            let expected: Vec<i32> = elements.iter().map(|it| 8 * it + 4).collect();
+            assert_eq!(run["x"].to_vec::<i32>(), Ok(expected), "{mode:?}, {rows}");
+        }
+        assert!(vm.races().is_empty(), "{:?}", vm.races());
+    }
+}
+
 /// A slice that is empty for the smallest size, and begins behind the last element then.
 #[test]
 fn views_may_be_empty_for_the_smallest_sizes() {
