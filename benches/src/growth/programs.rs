@@ -1,5 +1,6 @@
 //! Programs of growing length: the time to compile, to load and to run them.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use streamvm::program::{CompileOptions, Program, compile};
@@ -33,11 +34,12 @@ pub fn compiling(steps: usize, ops: usize) -> Result<Vec<Sample>, Error> {
         (["wide", "wide_2_lanes"], wide(&vm, steps)?),
     ];
     for (names, program) in programs {
+        let program = Arc::new(program);
         for (name, lanes) in names.into_iter().zip(1..) {
             let options = CompileOptions { lanes, ..CompileOptions::default() };
             let clock = Instant::now();
             for _ in 0..rounds {
-                compile(&program, &options)?;
+                compile(program.clone(), &options)?;
             }
             samples.push(Sample::ns(name, clock.elapsed().as_nanos() as f64 / (rounds * program.steps.len()) as f64));
         }
