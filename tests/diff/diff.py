@@ -51,9 +51,31 @@ def modes(seed):
     return [["--mode", "threaded"], ["--mode", "threaded"], ["--mode", "inline"], ["--mode", f"sim:{seed}"]]
 
 
-def as_program(statements):
-    """The lines of a script whose statements are a program that is run once: what is loaded stands before it, and what only reads after it. Lanes are
-    left out, which programs do not have."""
+def inputs_of(before, steps, inputs):
+    """The names that the lines before a program load and that no step may write, by their own name or as a view, each as an input of the program."""
+    found = {}
+    for line in before:
+        loaded = re.match(r"let (\w+) = (?:load .*|copy \(load .*\) to (\S+).*)$", line)
+        if loaded and loaded.group(1) in inputs:
+            bound, place = loaded.groups()
+            array, dtype, _ = inputs[bound]
+            found[bound] = " ".join(["(" + bound, dtype, *map(str, array.shape), "on", (place or "host") + ")"])
+    # For each name those that it may be a view of.
+    views = {bound: {bound} for bound in found}
+    for line in steps:
+        used = set().union(*(views.get(word, ()) for word in re.findall(r"\w+", line)))
+        bound = re.match(r"\s*let ([\w ]+) =", line)
+        for word in bound.group(1).split() if bound else ():
+            views[word] = views.get(word, set()) | used
+        for word in re.findall(r" into (\w+)|^\s*fill (\w+)", line):
+            for written in views.get(word[0] or word[1], ()):
+                found.pop(written, None)
+    return found
+
+
+def as_program(statements, inputs):
+    """The lines of a script whose statements are a program that is run once: what is loaded stands before it, and what only reads after it. `inputs` has the loaded
+    arrays that are inputs of the program, unless it writes them; it has the others by their names."""
     before, steps, after = [], [], []
     for statement in statements:
         first = statement.lines[0]
@@ -62,9 +84,12 @@ def as_program(statements):
     bound = dict.fromkeys(line.split()[1] for line in steps if line.startswith("let "))
     if not bound:
         return before + steps + after
-    steps = ["  " + re.sub(r" on lane \d", "", line) for line in steps]
+    steps = ["  " + line for line in steps]
     names = " ".join(bound)
-    return before + [f"program steps -> {names} {{"] + steps + ["}", f"let {names} = run steps"] + after
+    given = inputs_of(before, steps, inputs)
+    given = {bound: text for bound, text in given.items() if bound not in names.split()}
+    ports = " ".join([*given.values(), "->"]) if given else "->"
+    return before + [f"program steps {ports} {names} {{"] + steps + ["}", " ".join([f"let {names} = run steps", *given])] + after
 
 
 class Case:
@@ -85,11 +110,13 @@ class Case:
         # A third of the scripts that must run is a program, most of them compiled. Programs have no random numbers.
         drawn = {key[0] for statement in self.drawn.statements for key in statement.drawn if isinstance(key, tuple)}
         self.is_program = self.drawn.KIND == Draw.KIND and index % 3 == 1 and drawn.isdisjoint(["uniform", "normal", "dropout"])
+        # Half of them get what they read and do not write as inputs.
+        self.is_fed = self.is_program and index // 3 % 2 == 1
         if self.is_program:
             self.mode += [[], ["--compiled"], ["--compiled", "--lanes", "2"], ["--compiled", "--lanes", "3"]][index // 12 % 4]
 
     def text(self, statements):
-        lines = as_program(statements) if self.is_program else [line for statement in statements for line in statement.lines]
+        lines = as_program(statements, self.drawn.inputs if self.is_fed else {}) if self.is_program else [line for statement in statements for line in statement.lines]
         return "\n".join(lines + [line for statement in statements for line in statement.saves]) + "\n"
 
     def run(self, folder, statements):
@@ -164,7 +191,7 @@ def one(job):
     command, seed, index, keep = job
     np.seterr(all="ignore")
     case = Case(command, seed, index)
-    counted = Counter([case.drawn.KIND] + ["scripts that are a program"] * case.is_program + ["of these, compiled"] * ("--compiled" in case.mode))
+    counted = Counter([case.drawn.KIND] + ["scripts that are a program"] * case.is_program + ["of these, with inputs"] * case.is_fed + ["of these, compiled"] * ("--compiled" in case.mode))
     for statement in case.drawn.statements:
         counted += statement.drawn
     counted["statements"] = sum(len(statement.lines) for statement in case.drawn.statements)
