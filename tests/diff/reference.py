@@ -300,6 +300,8 @@ def rms_norm(dtype, a, weight, epsilon):
     expected = x / root * weight
     size = np.max(np.abs(finite(x)), axis=-1, keepdims=True, initial=0)
     error = (4 * (count + 4) * SUM_UNIT["f64"] + UNIT[COMPUTED[dtype]]) * np.abs(finite(expected))
+    # A quotient that is a subnormal number, or none, is off by a step of them, which the weight multiplies.
+    error = error + 2 * SMALLEST[np.float64] * np.abs(finite(weight))
     # Squares that are past the range of f64, or lose all their digits, give anything.
     wild = (size > 1e150) | (np.abs(finite(weight)) > 1e150) | (root < 1e-150)
     return Near(dtype, expected, np.where(np.isfinite(error), error, 0) + 2 * SMALLEST[COMPUTED[dtype]], free=np.broadcast_to(wild, np.shape(expected)))
