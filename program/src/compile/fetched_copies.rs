@@ -42,8 +42,8 @@ pub(super) fn insert(program: &mut Arc<Program>) -> Result<(), Error> {
         program.steps.push(Step {
             work: Work::Copy,
             operands: vec![
-                Operand { value: source, layout, access: Access::Read, varying },
-                Operand { value: copy, layout: whole, access: Access::Write, varying: of_copy },
+                Operand { value: source, layout: Arc::new(layout), access: Access::Read, varying },
+                Operand { value: copy, layout: Arc::new(whole), access: Access::Write, varying: of_copy },
             ],
             lane: 0,
             site: program.fetches[place].site,

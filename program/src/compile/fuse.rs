@@ -93,8 +93,8 @@ pub(super) fn find(
 }
 
 /// How the steps of a group use the memory of a value.
-struct Seen {
-    view: (Layout, Option<VaryingId>),
+struct Seen<'p> {
+    view: (&'p Layout, Option<VaryingId>),
     element: usize,
     /// Whether all of them use this view.
     one_view: bool,
@@ -113,7 +113,7 @@ struct Bounds {
 /// How many of the first steps can run together.
 fn end_of_group(program: &Program, kept: &[usize], shares: &Shares, bounds: Bounds, options: &CompileOptions) -> usize {
     let mut first_output: Option<&Operand> = None;
-    let mut seen: HashMap<ValueId, Seen> = HashMap::new();
+    let mut seen: HashMap<ValueId, Seen<'_>> = HashMap::new();
     let mut views = HashSet::new();
     for (place, &number) in kept.iter().enumerate().take(MOST_STEPS) {
         let step = &program.steps[number];
@@ -142,8 +142,8 @@ fn end_of_group(program: &Program, kept: &[usize], shares: &Shares, bounds: Boun
 }
 
 /// The layout of an operand for the bounds, with its formulas: two operands are the same view of a value, whatever the sizes, if both are equal.
-fn view(operand: &Operand) -> (Layout, Option<VaryingId>) {
-    (operand.layout, operand.varying)
+fn view(operand: &Operand) -> (&Layout, Option<VaryingId>) {
+    (&operand.layout, operand.varying)
 }
 
 fn is_fusable(program: &Program, step: &Step) -> bool {
@@ -176,7 +176,7 @@ fn inner_values(
             // A step that updates a value would read and write one piece of scratch memory, which is not allowed.
             let updates = operand.access == Access::Read && Some(operand.value) == output;
             let value = program.value(operand.value);
-            let whole = operand.layout == Layout::contiguous(value.shape) && operand.varying == value.varying;
+            let whole = *operand.layout == Layout::contiguous(value.shape) && operand.varying == value.varying;
             *refused.entry(operand.value).or_insert(false) |= updates || !whole;
         }
     }

@@ -173,7 +173,7 @@ fn the_check_finds_sections_that_are_not_well_formed() {
     assert!(refused(&with(0, Work::SectionBegin(of_none), Vec::new())).to_string().contains("over no resource"));
     let x = program.feeds[0].value;
     let operand =
-        |access| Operand { value: x, layout: Layout::contiguous(program.value(x).shape), access, varying: None };
+        |access| Operand { value: x, layout: Layout::contiguous(program.value(x).shape).into(), access, varying: None };
     let writes = refused(&with(0, Work::SectionBegin(section.clone()), vec![operand(Access::Write)])).to_string();
     assert!(writes.contains("step 0 (begin section): its operands must be Read"), "{writes}");
     let of_feed = refused(&with(0, Work::SectionEnd(section), vec![operand(Access::ReadWrite)])).to_string();

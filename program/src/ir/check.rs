@@ -272,7 +272,7 @@ impl Program {
                 let value = self.value(operand.value);
                 Tensor::unbound(value.place, value.memory, value.dtype, value.shape)
             });
-            if *owner.layout() == operand.layout { Ok(owner.clone()) } else { owner.view(operand.layout) }
+            if *owner.layout() == *operand.layout { Ok(owner.clone()) } else { owner.view(*operand.layout) }
         };
         let views: Result<Vec<Tensor>, Error> = step.operands.iter().map(of).collect();
         let views = views.map_err(|error| error.without_call())?;

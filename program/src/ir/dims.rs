@@ -4,6 +4,7 @@
 //! [`Formula`], and values, operands and ports name theirs. [`Program::at`] is the program for other sizes.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 use streamvm_ep::{Layout, Shape};
@@ -192,8 +193,9 @@ impl Program {
         for Value { shape, varying, .. } in &mut program.values {
             varying.take().into_iter().for_each(|id| *shape = *of(id).shape());
         }
+        let shared: Vec<Arc<Layout>> = layouts.iter().map(|layout| Arc::new(*layout)).collect();
         for Operand { layout, varying, .. } in program.steps.iter_mut().flat_map(|step| &mut step.operands) {
-            varying.take().into_iter().for_each(|id| *layout = of(id));
+            varying.take().into_iter().for_each(|VaryingId(index)| *layout = shared[index as usize].clone());
         }
         for ports in [&mut program.feeds, &mut program.parameters, &mut program.fetches] {
             for port in ports {
@@ -235,8 +237,11 @@ impl Program {
         let bounds: Sizes = self.dims.iter().map(|dim| dim.most).collect();
         let at_bounds: Vec<Option<Layout>> = self.varying.iter().map(|varying| varying.at(&bounds)).collect();
         let of = |id: Option<VaryingId>| id.and_then(|VaryingId(index)| at_bounds[index as usize]);
+        let shared: Vec<Option<Arc<Layout>>> = at_bounds.iter().map(|layout| layout.map(Arc::new)).collect();
         for Operand { layout, varying, .. } in self.steps.iter_mut().flat_map(|step| &mut step.operands) {
-            *layout = of(*varying).unwrap_or(*layout);
+            if let Some(at_bounds) = varying.and_then(|VaryingId(index)| shared[index as usize].as_ref()) {
+                layout.clone_from(at_bounds);
+            }
         }
         for ports in [&mut self.feeds, &mut self.parameters, &mut self.fetches] {
             ports.iter_mut().for_each(|port| port.layout = of(port.varying).unwrap_or(port.layout));

@@ -12,3 +12,4 @@ pub(crate) mod given;
 pub(crate) mod program;
 pub(crate) mod random;
 pub(crate) mod section;
+pub(crate) mod shared_layouts;

@@ -73,8 +73,8 @@ impl Value {
 pub struct Operand {
     /// The value.
     pub value: ValueId,
-    /// The layout of the view within the value.
-    pub layout: Layout,
+    /// The layout of the view within the value. Operands with equal layouts share one.
+    pub layout: Arc<Layout>,
     /// Whether the step reads or writes it.
     pub access: Access,
     /// The layout for smaller sizes, if it is another one.

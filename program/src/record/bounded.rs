@@ -231,7 +231,7 @@ const DRAWN: usize = 64;
 /// The layouts of values, operands and ports, in this order.
 fn layouts(program: &Program) -> impl Iterator<Item = Layout> + '_ {
     let values = program.values.iter().map(|value| Layout::contiguous(value.shape));
-    let operands = program.steps.iter().flat_map(|step| &step.operands).map(|operand| operand.layout);
+    let operands = program.steps.iter().flat_map(|step| &step.operands).map(|operand| *operand.layout);
     let ports = program.feeds.iter().chain(&program.parameters).chain(&program.fetches).map(|port| port.layout);
     values.chain(operands).chain(ports)
 }

@@ -8,6 +8,7 @@
 //!   of the same seed; then it goes on after them.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
@@ -18,6 +19,7 @@ use crate::ir::program::{
     FUNCTION_IN_BLOCK, MOST_NESTED, Operand, Program, Step, StepOrder, Value, ValueId, ValueRole, Work,
 };
 use crate::ir::section::SECTION_IN_BLOCK;
+use crate::ir::shared_layouts::SharedLayouts;
 use crate::record::recording::{BESIDE_BLOCK, OF_ENDED_BLOCK, Recording, TOO_DEEP, WRITES_FEED, elsewhere};
 use crate::record::results::Results;
 
@@ -30,9 +32,14 @@ struct Bound {
 }
 
 impl Bound {
-    fn operand(self, layout: &Layout, access: Access) -> Result<Operand, Error> {
-        let moved = Layout::with_strides(*layout.shape(), layout.strides(), layout.offset() + self.offset);
-        Ok(Operand { value: self.value, layout: moved.map_err(BuildError::from)?, access, varying: None })
+    fn operand(self, layout: &Layout, access: Access, layouts: &mut SharedLayouts) -> Result<Operand, Error> {
+        let layout = if self.offset == 0 {
+            layouts.of(layout)
+        } else {
+            let moved = Layout::with_strides(*layout.shape(), layout.strides(), layout.offset() + self.offset);
+            layouts.of(&moved.map_err(BuildError::from)?)
+        };
+        Ok(Operand { value: self.value, layout, access, varying: None })
     }
 }
 
@@ -61,7 +68,8 @@ impl Draft {
     fn copy(&mut self, source: Operand, like: Value, site: Site) -> ValueId {
         let shape = *source.layout.shape();
         let value = self.new_value(Value { shape, ..like });
-        let target = Operand { value, layout: Layout::contiguous(shape), access: Access::Write, varying: None };
+        let target =
+            Operand { value, layout: Arc::new(Layout::contiguous(shape)), access: Access::Write, varying: None };
         self.steps.push(Step { work: Work::Copy, operands: vec![source, target], lane: self.lane, site });
         value
     }
@@ -96,7 +104,7 @@ impl Recording {
             .orders
             .extend(program.orders.iter().map(|it| StepOrder { earlier: moved(&it.earlier), later: moved(&it.later) }));
         for step in &program.steps {
-            let operand = |it: &Operand| bound[it.value.0].operand(&it.layout, it.access);
+            let operand = |it: &Operand| bound[it.value.0].operand(&it.layout, it.access, &mut self.layouts);
             let operands = step.operands.iter().map(operand).collect::<Result<_, _>>()?;
             let lane = lane_in_call(step, lane);
             draft.steps.push(Step { work: shifted(&step.work, &shifts), operands, lane, site: step.site });
@@ -108,7 +116,7 @@ impl Recording {
             if value.role == ValueRole::Computed {
                 ends.push((bound[fetch.value.0].value, fetch.layout));
             } else {
-                let source = bound[fetch.value.0].operand(&fetch.layout, Access::Read)?;
+                let source = bound[fetch.value.0].operand(&fetch.layout, Access::Read, &mut self.layouts)?;
                 let copy = draft.copy(source, value.clone(), site);
                 ends.push((copy, Layout::contiguous(*fetch.layout.shape())));
             }
@@ -206,7 +214,7 @@ impl Recording {
                 continue;
             }
             let memory = if tensor.place() == needed { tensor.memory() } else { MemoryKind::Device };
-            let source = Operand { value, layout: *tensor.layout(), access: Access::Read, varying: None };
+            let source = Operand { value, layout: Arc::new(*tensor.layout()), access: Access::Read, varying: None };
             let like = Value { place: needed, memory, ..program.value(port.value).clone() };
             bound_feeds.push(Bound { value: draft.copy(source, like, site), offset: 0 });
         }

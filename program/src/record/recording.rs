@@ -16,6 +16,7 @@ use crate::ir::program::{
     FUNCTION_IN_BLOCK, MOST_NESTED, Operand, Port, Program, Step, Value, ValueId, ValueRole, Work,
 };
 use crate::ir::section::{SECTION_IN_BLOCK, StepSection};
+use crate::ir::shared_layouts::SharedLayouts;
 
 /// A recording on one thread. The number of a resource in it is the number of its value.
 pub(crate) struct Recording {
@@ -35,6 +36,8 @@ pub(crate) struct Recording {
     ended: HashSet<ValueId>,
     /// For each seed the end of the random numbers that steps have drawn, in counter blocks.
     pub(super) drawn: HashMap<u64, u64>,
+    /// The layouts of its operands.
+    pub(super) layouts: SharedLayouts,
 }
 
 /// A block that has begun and not ended.
@@ -56,6 +59,8 @@ struct Draft {
     released: HashSet<ValueId>,
     /// The feeds of the critical section that begins next.
     section_feeds: Vec<Operand>,
+    /// Those of the recording.
+    layouts: SharedLayouts,
 }
 
 impl Recording {
@@ -70,6 +75,7 @@ impl Recording {
             open: Vec::new(),
             ended: HashSet::new(),
             drawn: HashMap::new(),
+            layouts: SharedLayouts::default(),
         }
     }
 
@@ -105,11 +111,13 @@ impl Recording {
         lines: Range<usize>,
         function: Option<&StepFunction>,
     ) -> Result<(), Error> {
-        let mut draft = Draft::default();
-        for line in lines.clone() {
+        let mut draft = Draft { layouts: std::mem::take(&mut self.layouts), ..Draft::default() };
+        let drafted = lines.clone().try_for_each(|line| {
             let instruction = &batch.instructions()[line];
-            self.draft((line, instruction), batch.uses(instruction), function, &mut draft)?;
-        }
+            self.draft((line, instruction), batch.uses(instruction), function, &mut draft)
+        });
+        self.layouts = draft.layouts;
+        drafted?;
         // Another thread may have submitted a tensor of this batch to an engine meanwhile. Then the batch is refused, and its other new
         // tensors stay without a value.
         let instructions = &batch.instructions()[lines];
@@ -229,7 +237,12 @@ impl Recording {
             {
                 return refused(WRITES_FEED);
             }
-            operands.push(Operand { value, layout: *tensor.layout(), access: u.access(), varying: None });
+            operands.push(Operand {
+                value,
+                layout: draft.layouts.of(tensor.layout()),
+                access: u.access(),
+                varying: None,
+            });
         }
         match work {
             Some(work) => {
@@ -353,7 +366,8 @@ impl Recording {
                     tensor.described()
                 ));
             }
-            operands.push(Operand { value, layout: *tensor.layout(), access: Access::Read, varying: None });
+            let layout = self.layouts.of(tensor.layout());
+            operands.push(Operand { value, layout, access: Access::Read, varying: None });
         }
         if matches!(work, Work::Else | Work::End) {
             let is_right = |block: &OpenBlock| work == Work::End || block.work == Work::If;

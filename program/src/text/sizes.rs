@@ -9,6 +9,7 @@ use streamvm_ep::Layout;
 use crate::ir::dims::{BoundedDim, Sizes, VaryingId};
 use crate::ir::formula::VaryingLayout;
 use crate::ir::program::{Program, ValueId};
+use crate::ir::shared_layouts::SharedLayouts;
 
 /// How many choices of sizes are tried.
 const TRIES: usize = 64;
@@ -30,7 +31,7 @@ impl Program {
         let values = self.values.iter().enumerate();
         let values = values.map(|(id, value)| ((ValueId(id), Layout::contiguous(value.shape)), value.varying));
         let operands = self.steps.iter().flat_map(|step| &step.operands);
-        let operands = operands.map(|operand| ((operand.value, operand.layout), operand.varying));
+        let operands = operands.map(|operand| ((operand.value, *operand.layout), operand.varying));
         let ports = self.feeds.iter().chain(&self.parameters).chain(&self.fetches);
         values.chain(operands).chain(ports.map(|port| ((port.value, port.layout), port.varying)))
     }
@@ -92,9 +93,10 @@ impl Program {
                 (value.varying, value.shape) = (Some(*id), *layout.shape());
             }
         }
+        let mut layouts = SharedLayouts::default();
         for operand in self.steps.iter_mut().flat_map(|step| &mut step.operands) {
-            if let Some((id, layout)) = of_view.get(&(operand.value, operand.layout)) {
-                (operand.varying, operand.layout) = (Some(*id), *layout);
+            if let Some((id, layout)) = of_view.get(&(operand.value, *operand.layout)) {
+                (operand.varying, operand.layout) = (Some(*id), layouts.of(layout));
             }
         }
         for port in self.feeds.iter_mut().chain(&mut self.parameters).chain(&mut self.fetches) {

@@ -83,7 +83,7 @@ pub struct Views {
 impl Views {
     pub(super) fn of(program: &Program) -> Views {
         let is_view = |port: &&Port| port.layout != Layout::contiguous(program.value(port.value).shape);
-        let operands = program.steps.iter().flat_map(|step| &step.operands).map(|operand| &operand.layout);
+        let operands = program.steps.iter().flat_map(|step| &step.operands).map(|operand| &*operand.layout);
         let layouts = operands.chain(program.fetches.iter().map(|port| &port.layout));
         Views {
             fetched: program.fetches.iter().filter(is_view).count() as u64,

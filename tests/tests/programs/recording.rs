@@ -286,7 +286,10 @@ fn programs_are_checked_before_they_are_compiled() {
         |p| p.values[1].memory = streamvm::MemoryKind::Upload,
         |p| p.steps.clear(),
         |p| p.steps[0].operands.swap(0, 2),
-        |p| p.steps[0].operands[0].layout = streamvm::Layout::contiguous(streamvm::Shape::new(&[5]).expect("a shape")),
+        |p| {
+            p.steps[0].operands[0].layout =
+                streamvm::Layout::contiguous(streamvm::Shape::new(&[5]).expect("a shape")).into()
+        },
         |p| p.values[1].dtype = DType::I32,
         |p| p.fetches[0].value.0 = 17,
         |p| p.steps[0].work = Work::Call(Op::Neg, Default::default()),

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
-use streamvm_ep::{Access, DType, FnContext, InlineFn, MemoryKind, Prepared, SegmentRun, Shape};
+use streamvm_ep::{Access, DType, FnContext, InlineFn, Layout, MemoryKind, Prepared, SegmentRun, Shape};
 use streamvm_instructions::{EngineRef, Place, Role, Tensor, Use};
 use streamvm_program::{
     BufferRole, Compiled, CompiledBuffer, Operand, Program, Segment, SegmentBranch, SegmentUse, Step,
@@ -169,7 +169,10 @@ pub(crate) fn with_access(tensor: &Tensor, access: Access) -> Use<'_> {
 
 /// About how many bytes of host memory a program takes.
 pub(crate) fn program_bytes(program: &Program) -> usize {
-    let steps = program.steps.iter().map(|step| size_of::<Step>() + size_of::<Operand>() * step.operands.len());
+    // Each operand has its share of a layout that others have, too.
+    let layout = |operand: &Operand| size_of::<Layout>() / Arc::strong_count(&operand.layout);
+    let operands = |step: &Step| step.operands.iter().map(|it| size_of::<Operand>() + layout(it)).sum::<usize>();
+    let steps = program.steps.iter().map(|step| size_of::<Step>() + operands(step));
     let ports = program.feeds.iter().chain(&program.parameters).chain(&program.fetches);
     let ports = ports.map(|port| size_of_val(port) + port.name.len());
     let orders = size_of_val(program.orders.as_slice());
