@@ -81,7 +81,9 @@ def as_program(statements, inputs):
         first = statement.lines[0]
         where = before if "load " in first or first.startswith("device ") else after if first.startswith(("expect ", "print ", "save ")) else steps
         where += statement.lines
-    bound = dict.fromkeys(line.split()[1] for line in steps if line.startswith("let "))
+    bound = Counter(line.split()[1] for line in steps if line.startswith("let "))
+    # What is expected of a name that is bound again later cannot be told after the run.
+    after = [line for line in after if not line.startswith("expect ") or bound[line.split()[1]] < 2]
     if not bound:
         return before + steps + after
     steps = ["  " + line for line in steps]

@@ -182,8 +182,8 @@ def deviation(root):
         away = x - np.sum(x, axis=axes, keepdims=True) / count
         variance = np.sum(away * away, axis=axes, keepdims=keep) / count
         size = np.max(np.abs(finite(x)), axis=axes, keepdims=keep)
-        # What the differences and their sum lose.
-        lost = 8 * (count + 2) * SUM_UNIT["f64"] * (size * np.sqrt(finite(variance)) + SUM_UNIT["f64"] * size * size)
+        # What the differences and their sum lose; the squares may be subnormal numbers.
+        lost = 8 * (count + 2) * SUM_UNIT["f64"] * (size * np.sqrt(finite(variance)) + SUM_UNIT["f64"] * size * size) + 2 * SMALLEST[np.float64]
         error = lost + UNIT[COMPUTED[dtype]] * finite(variance)
         if root:
             # The root of a number that is off by `error` is off by at most this.
@@ -289,7 +289,8 @@ def layer_norm(dtype, a, weight, bias, epsilon):
     normal, lost, wild = normal_rows(wide(a, dtype), epsilon)
     expected = normal * weight + bias
     error = lost * np.abs(finite(weight)) + 4 * SUM_UNIT["f64"] * np.abs(finite(bias)) + UNIT[COMPUTED[dtype]] * np.abs(finite(expected))
-    wild = wild | (np.abs(finite(weight)) > 1e150)
+    # An infinite weight makes a NaN of a zero, and an infinity of what is near it.
+    wild = wild | (np.abs(finite(weight)) > 1e150) | (~np.isfinite(weight) & (np.abs(normal) <= lost))
     return Near(dtype, expected, np.where(np.isfinite(error), error, 0) + 2 * SMALLEST[COMPUTED[dtype]], free=np.broadcast_to(wild, np.shape(expected)))
 
 
@@ -304,6 +305,8 @@ def rms_norm(dtype, a, weight, epsilon):
     error = error + 2 * SMALLEST[np.float64] * np.abs(finite(weight))
     # Squares that are past the range of f64, or lose all their digits, give anything.
     wild = (size > 1e150) | (np.abs(finite(weight)) > 1e150) | (root < 1e-150)
+    # An infinite weight makes a NaN of a quotient that is zero.
+    wild = wild | (~np.isfinite(weight) & (np.abs(x / root) <= 2 * SMALLEST[np.float64]))
     return Near(dtype, expected, np.where(np.isfinite(error), error, 0) + 2 * SMALLEST[COMPUTED[dtype]], free=np.broadcast_to(wild, np.shape(expected)))
 
 
