@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::call::closure::InlineFn;
 use crate::call::label::ProgramStep;
@@ -45,6 +45,8 @@ pub struct SegmentRun {
     pub number: u64,
     /// The rounds that loops of the run have made before and within the segment: random numbers in loops depend on them.
     pub rounds: u64,
+    /// When the first of them began, if a loop is bounded in time.
+    pub loops_since: Option<Instant>,
     /// How far a run that has paused has come: a value of the stream that executes it.
     pub position: Option<Box<dyn Any + Send>>,
 }
@@ -52,7 +54,7 @@ pub struct SegmentRun {
 impl SegmentRun {
     /// The run of this number, at its beginning.
     pub fn new(number: u64) -> SegmentRun {
-        SegmentRun { number, rounds: 0, position: None }
+        SegmentRun { number, rounds: 0, loops_since: None, position: None }
     }
 }
 
@@ -84,7 +86,8 @@ pub struct SegmentCall<'a> {
 pub struct RestOfSegment {
     /// The step at which the run has paused.
     pub step: ProgramStep,
-    /// Goes on with the run. To be called with the same operands, once all commands that the run has queued so far have completed.
+    /// Goes on with the run. To be called with the same operands, once everything that was queued on the stream so far has completed, commands and waits of earlier
+    /// instructions among it.
     pub function: InlineFn,
 }
 

@@ -58,6 +58,10 @@ pub unsafe trait Stream: Any + Send {
     /// races ignores it.
     fn host_uses(&mut self, _what: &'static str, _operands: &[Operand<'static>]) {}
 
+    /// Called after the host has run code of a caller between two commands of the stream, in the thread that queues them, also if that code has panicked: it may
+    /// have changed the driver's state of the thread.
+    fn after_host_code(&mut self) {}
+
     /// Where the stream notes the step of a program that it is at; `None` for a stream that runs no steps in the calling thread. It may be read by
     /// any thread at any time.
     fn step_note(&self) -> Option<Arc<StepNote>> {
@@ -92,10 +96,10 @@ pub unsafe trait Stream: Any + Send {
     /// Runs a segment of a program that [`Device::prepare`](crate::Device::prepare) of the stream's device has made, over operands that are its
     /// buffers. On a stream that runs commands within their calls, all steps have run when this returns. Any other stream queues their commands. Returns
     /// `None` once the run is whole. A run may also pause: then this returns the step at which it did, and is called again with the same operands and the
-    /// same `run` once all commands that it has queued have completed.
+    /// same `run` once everything that was queued on the stream so far has completed, commands and waits of earlier instructions among it.
     ///
     /// The provided method queues a command for each step, by [`begin_step`](Stream::begin_step), [`launch`](Stream::launch), [`copy`](Stream::copy) and
-    /// [`fill`](Stream::fill), and pauses where the host must read a condition.
+    /// [`fill`](Stream::fill), and pauses where the host must read a condition or runs a step.
     ///
     /// # Errors
     ///
@@ -199,6 +203,10 @@ impl<S: Stream + ?Sized> Commands for OneByOne<'_, S> {
 
     fn step_note(&self) -> Option<Arc<StepNote>> {
         self.0.step_note()
+    }
+
+    fn after_host_code(&mut self) {
+        self.0.after_host_code();
     }
 
     fn host_uses(&mut self, what: &'static str, operands: &[Operand<'static>]) {

@@ -59,9 +59,14 @@ pub(super) struct Bodies {
 }
 
 impl Rounds {
-    /// So many rounds that were made before.
-    pub fn after(made: u64) -> Rounds {
-        Rounds { made, since: None }
+    /// So many rounds that were made before, since that time if it matters.
+    pub fn after(made: u64, since: Option<Instant>) -> Rounds {
+        Rounds { made, since }
+    }
+
+    /// When the first of them began, if a loop is bounded in time.
+    pub fn since(&self) -> Option<Instant> {
+        self.since
     }
 
     /// How many.

@@ -56,7 +56,7 @@ use crate::sequence::fused::describe;
 use crate::sequence::fused_group::{FusedGroup, FusedKernel};
 use crate::sequence::graph::{GraphKey, GraphOwner};
 use crate::sequence::group::SequenceGroup;
-use crate::sequence::host_steps::HostSteps;
+use crate::sequence::host_steps::{HostCode, HostSteps};
 use crate::sequence::looks::{Look, LookCopy};
 use crate::sequence::segment::{Segment, SequenceFlag};
 use crate::sequence::step::{MOST_OPERANDS, SequenceMemory, SequenceOperand, SequenceStep};
@@ -209,12 +209,14 @@ impl CommandSequence {
     ) -> Result<Option<ProgramStep>, SequenceError> {
         FnContext::check(operands).map_err(SequenceError::Refused)?;
         let mut position = match run.position.take().map(|position| position.downcast::<SequencePosition>()) {
-            None => SequencePosition::default(),
+            None => {
+                SequencePosition { rounds: Rounds::after(run.rounds, run.loops_since), ..SequencePosition::default() }
+            }
             Some(Ok(position)) => *position,
             Some(Err(_)) => return Err(SequenceError::Foreign),
         };
         let step = self.run(stream, operands, run.number, &mut position)?;
-        run.rounds = position.rounds.made();
+        (run.rounds, run.loops_since) = (position.rounds.made(), position.rounds.since());
         if step.is_some() {
             run.position = Some(Box::new(position));
         }
@@ -267,6 +269,7 @@ impl CommandSequence {
             if !by_host.is_some_and(HostSteps::is_checked_by_host) {
                 step.check_form(number, device)?;
             }
+            on_host::check_condition(number, &step, by_host)?;
             let in_buffer = |operand: &SequenceOperand| match operand.memory {
                 SequenceMemory::Buffer { index, .. } if flag == Some(index) => {
                     let found = format!("the flag, buffer {index}");
@@ -341,6 +344,10 @@ impl CommandSequence {
             }
             if !self.branches.holds_together(steps) {
                 let what = format!("its steps {steps:?} are in several branches");
+                return Err(SequenceError::Group { step: steps.start, what });
+            }
+            if self.host.iter().any(|host| host.steps.start < steps.end && steps.start < host.steps.end) {
+                let what = format!("the host runs some of its steps {steps:?}");
                 return Err(SequenceError::Group { step: steps.start, what });
             }
             end = steps.end;
@@ -460,7 +467,7 @@ impl CommandSequence {
     /// its random numbers.
     ///
     /// Returns `None` once all commands of the run are queued. Otherwise returns the step that begins the block, that the host runs next, or whose command was queued. Then the caller
-    /// calls again, with the same operands and the same position, once all commands that were queued so far have run.
+    /// calls again, with the same operands and the same position, once everything that was queued on the stream so far has run.
     ///
     /// # Errors
     /// Those of [`execute`](CommandSequence::execute), without these two.
@@ -649,7 +656,7 @@ impl Prepared for CommandSequence {
         let lists = lists + size_of_val(self.block_graphs.as_slice());
         let fused: usize = self.fused.iter().map(|fused| size_of_val(fused.views.as_slice())).sum();
         let looks = size_of_val(self.looks.as_slice()) + self.times.as_deref().map_or(0, size_of_val);
-        let code = self.host.iter().filter_map(HostSteps::code).map(|code| code.prepared().heap_bytes());
+        let code = self.host.iter().filter_map(HostSteps::code).map(HostCode::heap_bytes);
         let lists = lists + size_of_val(self.host.as_slice()) + code.sum::<usize>();
         operands + lists + fused + looks + self.buffers.heap_bytes() + self.branches.heap_bytes()
     }

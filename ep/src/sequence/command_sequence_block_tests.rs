@@ -4,6 +4,7 @@ use crate::call::kernel::Kernel;
 use crate::call::operand::Access;
 use crate::names::site::Site;
 use crate::sequence::graph::{GraphStart, LoopEnd, LoopsRun};
+use crate::sequence::host_steps::HostWork;
 use crate::sequence::step::{SequenceOperand, SequenceWork};
 use crate::tensor::dtype::DType;
 use crate::tensor::layout::Layout;
@@ -30,6 +31,47 @@ fn blocks_without_a_flag_scratch_memory_and_kernels_of_other_devices_are_refused
     let past =
         SequenceStep { work: SequenceWork::Fill(Scalar::from(0i32)), operands: vec![vector(1, 4, 2, Access::Write)] };
     assert!(matches!(refused(past), SequenceError::PastBuffer { end: 12, bytes: 8, .. }));
+}
+
+/// Steps of the host that are none, that overlap, or that do not do what is said of them, are refused.
+#[test]
+fn wrong_steps_of_the_host_are_refused() {
+    let code = || {
+        let copy = vec![vector(0, 0, 2, Access::Read), vector(1, 0, 2, Access::Write)];
+        let label = ProgramStep { number: 0, name: "copy", site: Site::caller() };
+        let copy = vec![(SequenceStep { work: SequenceWork::Copy, operands: copy }, label)];
+        let prepared = CommandSequence::new(DeviceKind::SIM, &[12, 8], None, copy.clone()).expect("a copy");
+        HostCode::new(&copy, Box::new(prepared), Arc::new(|_, _, _| Ok(())))
+    };
+    let made = |host: Vec<(Range<usize>, HostWork)>| {
+        // SAFETY: nothing is executed.
+        let host = host.into_iter().map(|(steps, work)| unsafe { HostSteps::new(steps, work) }).collect();
+        let buffers = vec![SequenceBuffer::Bytes(12), SequenceBuffer::Bytes(8)];
+        CommandSequence::with_host(DeviceKind::SIM, buffers, None, steps().into_iter().collect(), host)
+    };
+    let run = || HostWork::Run(code());
+    assert!(made(vec![(0..1, run()), (2..3, run())]).is_ok());
+    for host in [
+        vec![(1..1, run())],
+        vec![(0..4, run())],
+        vec![(1..2, run()), (0..1, run())],
+        vec![(0..2, run()), (1..3, run())],
+        vec![(1..3, HostWork::Upload(code()))],
+    ] {
+        let refused = made(host).map(drop).expect_err("they are no steps of the host");
+        assert!(matches!(refused, SequenceError::Group { .. }), "{refused}");
+    }
+    // The first step adds, and begins no block; a copy by way of the flag needs one.
+    let refused = |host| made(vec![host]).map(drop).expect_err("it is refused");
+    let condition = refused((0..1, HostWork::Condition));
+    assert!(matches!(condition, SequenceError::Blocks { step: 0, .. }), "{condition}");
+    for host in [(0..1, HostWork::Download(code())), (2..3, HostWork::Download(code()))] {
+        let copy = refused(host);
+        assert!(matches!(copy, SequenceError::Operands { .. }), "{copy}");
+    }
+    let group = SequenceGroup { steps: 0..2, block: 0, unstored: Vec::new() };
+    let fused = made(vec![(1..2, run())]).expect("a sequence").fused(&[group], &mut |_| None);
+    assert!(matches!(fused, Err(SequenceError::Group { step: 0, .. })));
 }
 
 /// `while go { out = a + a[1..]; if small { out = 7 } else { a[0] = out[1] } }; a[0] = out[1]`, over buffers for numbers, bools and the flag.

@@ -42,8 +42,7 @@ pub trait Commands {
     /// Reports what the host uses between two commands; see [`Stream::host_uses`](crate::Stream::host_uses).
     fn host_uses(&mut self, _what: &'static str, _operands: &[Operand<'static>]) {}
 
-    /// Called after the host has run code of a caller between two commands, in the thread that queues them: it may have changed the driver's state of the
-    /// thread.
+    /// See [`Stream::after_host_code`](crate::Stream::after_host_code).
     fn after_host_code(&mut self) {}
 
     /// The stream, if it can do more with several commands than queue them one by one.

@@ -62,7 +62,9 @@ impl HostSteps {
     /// # Safety
     ///
     /// * The host can access the memory that the work uses, at the addresses of the operands that [`Stream::execute`](crate::Stream::execute) gets.
-    /// * A run that has paused is continued only once all commands that it has queued have completed.
+    /// * A run that has paused is continued only once everything that was queued on its stream before has completed, commands and waits of earlier instructions among
+    ///   it, also if the run itself has queued nothing.
+    /// * What executes [`HostCode`] uses the memory of its steps alone, keeps no operand, and leaves the operands as they are.
     pub unsafe fn new(steps: Range<usize>, work: HostWork) -> HostSteps {
         HostSteps { steps, work }
     }
@@ -108,6 +110,13 @@ impl HostCode {
         let shifted =
             |time: SequenceTime| SequenceTime { steps: time.steps.start + first..time.steps.end + first, ..time };
         self.prepared.times().into_iter().map(shifted).collect()
+    }
+
+    /// The bytes that it takes on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let of_step = |uses: &HostUses| size_of_val(uses.operands.as_slice()) + size_of_val(uses.of_buffers.as_slice());
+        let uses = size_of_val(self.uses.as_slice()) + self.uses.iter().map(of_step).sum::<usize>();
+        self.prepared.heap_bytes() + size_of_val(&*self.labels) + uses
     }
 
     pub(super) fn prepared(&self) -> &dyn Prepared {

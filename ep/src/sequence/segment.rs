@@ -55,7 +55,7 @@ impl SequenceFlag {
     /// # Safety
     ///
     /// * The host can access the memory of the operand that [`Stream::execute`](crate::Stream::execute) gets for the buffer, at the operand's address.
-    /// * A run that has paused is continued only once all commands that it has queued have completed.
+    /// * A run that has paused is continued only once everything that was queued on its stream before has completed.
     pub unsafe fn new(buffer: usize) -> SequenceFlag {
         SequenceFlag(buffer)
     }

@@ -28,7 +28,8 @@ pub enum Role {
     /// As [`Program`](Role::Program), with functions of the caller among the steps, so a caller that waits must not run it.
     ProgramWithCode,
     /// As [`Program`](Role::Program), with blocks, on a device that runs commands later: it is launched in pieces, and its stream launches nothing
-    /// else until the condition of each block is known.
+    /// else until the condition of each block is known. The thread that launches runs steps of the host in between, functions of the caller among them. A caller that
+    /// waits runs nothing of a device's stream.
     Blocks,
     /// Runs any code in the order that its uses ask for, without access to their bytes.
     Push,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use streamvm_ep::{DType, DeviceId};
-use streamvm_instructions::Error;
+use streamvm_instructions::{Error, Tensor};
 
 use crate::compile::compile;
 use crate::compile::tests::{CPU, PAGE, SIM, compiled, recorded, x, x_like};
@@ -269,6 +269,41 @@ fn a_cpu_has_a_part_in_a_loop_of_a_device() {
     assert!(text.lines().any(|line| line.starts_with("flag") && line.ends_with(" 4 bytes")), "{text}");
     let host = plan.arenas.iter().filter(|arena| arena.device == CPU && arena.bytes > 0).count();
     assert_eq!(host, 1, "{text}");
+}
+
+/// A tensor of four numbers in such memory of a device.
+fn memory(device: DeviceId, kind: streamvm_ep::MemoryKind) -> Tensor {
+    Tensor::unbound(device.into(), kind, DType::F32, streamvm_ep::Shape::new(&[4]).expect("a shape"))
+}
+
+/// Page-locked memory that the host alone uses leaves a block on a CPU, whatever the devices of that memory.
+#[test]
+fn page_locked_memory_of_devices_leaves_a_block_on_a_cpu() {
+    let plan = compiled(|r| {
+        let [a, b] = [("a", SIM), ("b", DeviceId::sim(1))]
+            .map(|(name, device)| r.parameter(name, &memory(device, streamvm_ep::MemoryKind::Pinned)));
+        let (a, b, yes) = (a?, b?, r.feed("yes", CPU, DType::Bool, &[])?);
+        r.if_true(&yes, || r.call_fn("fills", CPU, [a.update(), b.update()], |_| Ok(())))
+    });
+    assert_eq!(segments(&plan), ["compute@cpu:0:0 if fn end"]);
+}
+
+/// A segment that writes as many tensors as it may is divided before a block whose CPU has memory of its own.
+#[test]
+fn arenas_of_cpus_count_among_what_a_segment_writes() {
+    for outside in 55..64 {
+        let plan = compiled(|r| {
+            let x = r.feed("x", SIM, DType::F32, &[4])?;
+            for place in 0..outside {
+                r.fetch(format!("y{place}"), &x.neg()?)?;
+            }
+            let state = r.parameter("state", &memory(SIM, streamvm_ep::MemoryKind::Device))?;
+            let yes = r.feed("yes", SIM, DType::Bool, &[])?;
+            r.if_true(&yes, || state.copy_from(&(&state.to(CPU)? * 2.0)?.to(SIM)?))
+        });
+        let writes = |segment: &Segment| segment.uses.iter().filter(|it| it.access.writes()).count();
+        assert!(plan.segments.iter().all(|segment| writes(segment) <= streamvm_ep::MAX_WRITES), "{outside}: {plan}");
+    }
 }
 
 /// Functions of a CPU are called in the order of the program, where a block on another device calls one, too.

@@ -72,9 +72,14 @@ impl End {
     }
 }
 
-/// The devices other than CPUs that a step of a block uses.
-pub(super) fn devices<'p>(program: &'p Program, step: &'p Step) -> impl Iterator<Item = DeviceId> + 'p {
-    let of_values = step.operands.iter().filter_map(|operand| program.value(operand.value).place.device());
+/// The devices other than CPUs that a step of a block uses. Page-locked memory of a device that the host alone uses does not count.
+pub(super) fn devices<'p>(program: &'p Program, step: &'p Step, host: DeviceId) -> impl Iterator<Item = DeviceId> + 'p {
+    let by_host = matches!(runs_on(program, step, host), RunsOn::Host(_));
+    let of_value = move |operand: &Operand| match End::of(program.value(operand.value), host) {
+        End::Locked(_) if by_host => None,
+        End::Host(device) | End::Locked(device) | End::Device(device) => Some(device),
+    };
+    let of_values = step.operands.iter().filter_map(of_value);
     of_values.chain(step.function().map(|function| function.device())).filter(|device| !device.kind.is_cpu())
 }
 
@@ -86,16 +91,16 @@ pub(super) fn host_device(program: &Program) -> DeviceId {
 
 /// The steps at these positions of a segment on a device that runs commands later which are not, or not alone, commands of the device. `order` has the number of
 /// the step at each position.
-pub(super) fn parts(program: &Program, order: &[usize], positions: Range<usize>) -> Vec<HostPart> {
+pub(super) fn parts(program: &Program, host: DeviceId, order: &[usize], positions: Range<usize>) -> Vec<HostPart> {
     let step = |position: usize| &program.steps[order[position]];
     if !positions.clone().any(|position| step(position).work.is_mark()) {
         return Vec::new();
     }
-    let host = host_device(program);
     let blocks = HostBlocks::of(positions.clone().map(step), |step| runs_on(program, step, host));
     let mut found: Vec<HostPart> = Vec::new();
     let (mut next, mut depth) = (positions.start, 0);
-    // The end of steps that the next one may join. A function is a part by itself, which a report about a run that hangs names.
+    // The end of steps that the next one may join. Outside of inner blocks a function is a part by itself, which a report about a run that hangs
+    // names.
     let mut joined = usize::MAX;
     while next < positions.end {
         let here = next;

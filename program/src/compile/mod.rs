@@ -67,7 +67,7 @@ mod whole_uses;
 use std::ops::Range;
 use std::sync::Arc;
 
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 use streamvm_ep::{DeviceKind, Site};
 use streamvm_instructions::Error;
 use streamvm_stream::{StreamKey, StreamType};
@@ -124,12 +124,13 @@ fn run_passes(mut program: Arc<Program>, options: &CompileOptions, mut trace: Tr
     let in_place = || in_place::find(&program, &order, &homes, &lifetimes, options);
     let shares = if options.in_place { in_place() } else { in_place::none(&program) };
     trace.note(|| trace::in_place(&program, &shares));
+    let host_device = by_host::host_device(&program);
     let host: Vec<Vec<HostPart>> = segments
         .iter()
         .zip(&in_order.ranges)
         .map(|(segment, steps)| match segment.stream.device.kind.is_run_by_host() {
             true => Vec::new(),
-            false => by_host::parts(&program, &order, steps.clone()),
+            false => by_host::parts(&program, host_device, &order, steps.clone()),
         })
         .collect();
     let fusable = segments.iter().zip(&host).enumerate().flat_map(|(number, (segment, host))| {
@@ -223,7 +224,7 @@ fn divide(
     let by_host = streams.first().is_some_and(|stream| stream.device.kind.is_run_by_host());
     let may_join = one_stream && by_host && !options.step_by_step;
     // The threads that run the steps call the functions, too. If a program has several segments, another one may need the result of a step before a
-    // function while the function waits for that segment. Streams of devices cannot call code of the host between commands.
+    // function while the function waits for that segment. Between commands of a device, functions are called in blocks alone.
     let calls = kept.iter().any(|&number| program.steps[number].function().is_some());
     let into_segments = |spread: &lanes::Spread| {
         let given = |functions_join| merge::Given {
@@ -333,7 +334,10 @@ fn into_segments(given: &merge::Given<'_>, by_unit: &[usize]) -> Segments {
     let all_on_one_lane = functions_join && streams.iter().all(|stream| *stream == streams[0]);
     let alone = |unit: usize| options.step_by_step || !all_on_one_lane && calls(unit);
     let declared = units::shared_uses(program, kept, uses, units, streams, &homes);
-    let division = segments::divide(by_unit, streams, dependences, options, &declared, alone, writes);
+    let mut arenas_of: HashMap<StreamKey, usize> = HashMap::new();
+    arenas.iter().for_each(|arena| *arenas_of.entry(arena.stream).or_default() += 1);
+    let arenas_of = |stream: StreamKey| arenas_of.get(&stream).copied().unwrap_or(0);
+    let division = segments::divide(by_unit, streams, dependences, options, &declared, (alone, arenas_of), writes);
     let merged = merge::merge(given, &division, &homes, &declared);
     Segments { homes, arenas, divided: division.segments, merged }
 }

@@ -102,6 +102,7 @@ pub(super) fn latest(
 ///
 /// * `uses` has what each unit declares of values that several streams use.
 /// * `alone` tells of a unit whether it is a segment by itself.
+/// * `arenas` tells how many arenas the values of a stream are in.
 /// * `writes` calls its function with each value that a unit writes and that has a buffer of its own.
 pub(super) fn divide(
     order: &[usize],
@@ -109,7 +110,7 @@ pub(super) fn divide(
     dependences: &Dependences,
     options: &CompileOptions,
     uses: &Lists<Declared>,
-    alone: impl Fn(usize) -> bool,
+    (alone, arenas): (impl Fn(usize) -> bool, impl Fn(StreamKey) -> usize),
     writes: impl Fn(usize, &mut dyn FnMut(ValueId)),
 ) -> Division {
     let mut segments: Vec<Draft> = Vec::new();
@@ -156,8 +157,8 @@ pub(super) fn divide(
         let written = written.entry(stream).or_default();
         let mut further = 0;
         writes(unit, &mut |value| further += usize::from(!written.contains(&value)));
-        // The arena, and on a device the flag of its blocks.
-        let reserved = 1 + usize::from(!stream.device.kind.is_run_by_host());
+        // Its arenas, and on a device the flag of its blocks.
+        let reserved = arenas(stream).max(1) + usize::from(!stream.device.kind.is_run_by_host());
         let joins = (after.is_empty() && waits.is_empty()) || options.has(Mutant::JoinedTooFar);
         let fits = written.len() + further + reserved <= MAX_WRITES;
         let known = declared.entry(stream).or_default();

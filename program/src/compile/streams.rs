@@ -71,10 +71,12 @@ fn of_step_in_block(
     block: Option<StreamKey>,
 ) -> Result<Option<StreamKey>, String> {
     let mut found = block;
-    for device in by_host::devices(program, step) {
+    for device in by_host::devices(program, step, host) {
         match found.map(|stream| stream.device) {
             Some(known) if known == device => {}
-            Some(known) if !known.kind.is_cpu() => return Err(two_devices(step, device, known)),
+            Some(known) if !known.kind.is_cpu() || device.kind.is_run_by_host() => {
+                return Err(two_devices(step, device, known));
+            }
             _ => found = Some(StreamKey::new(device, StreamType::Compute, 0)),
         }
     }

@@ -278,12 +278,21 @@ impl Compiled {
         };
         for (index, buffer) in compiled.buffers.iter_mut().enumerate() {
             whole(index).into_iter().for_each(|(_, bytes)| buffer.bytes = bytes);
-            let copies = self.options.check_finite || self.segments.iter().any(|segment| !segment.host.is_empty());
-            if matches!(buffer.role, BufferRole::Flag(_)) && copies {
+            if matches!(buffer.role, BufferRole::Flag(_)) && self.options.check_finite {
                 // A view may have more elements than for the largest sizes.
                 let operands = program.steps.iter().flat_map(|step| &step.operands);
                 let bytes = operands.map(|it| it.layout.elements() * program.value(it.value).dtype.size());
                 buffer.bytes = bytes.max().unwrap_or(0).max(buffer.bytes);
+            }
+        }
+        for Segment { uses, host, .. } in &self.segments {
+            let through_flag = host.iter().filter(|part| matches!(part.role, HostRole::Upload | HostRole::Download));
+            let operands = through_flag.flat_map(|part| &program.steps[self.order[part.steps.start]].operands);
+            let bytes =
+                operands.map(|it| it.layout.elements() * program.value(it.value).dtype.size()).max().unwrap_or(0);
+            let flag = uses.iter().find(|it| matches!(self.buffers[it.buffer].role, BufferRole::Flag(_)));
+            if let Some(flag) = flag.map(|it| &mut compiled.buffers[it.buffer]) {
+                flag.bytes = flag.bytes.max(bytes);
             }
         }
         for it in compiled.segments.iter_mut().flat_map(|segment| &mut segment.uses) {
@@ -333,8 +342,8 @@ impl Compiled {
         devices
     }
 
-    /// Memory of each run that several values share: one for each compute stream or lane that needs it, and one for each segment whose lanes give values
-    /// to each other.
+    /// Memory of each run that several values share: one for each compute stream or lane that needs it and each device whose memory it uses, and one for each segment whose
+    /// lanes give values to each other.
     pub fn arenas(&self) -> &[ArenaPlan] {
         &self.arenas
     }

@@ -239,7 +239,8 @@ impl Recorder {
     /// of this step, and fails all that its segment writes.
     ///
     /// In a block, `device` is a CPU. A failure ends the loops around it. The block is ordered after others, and others after the block, as its functions are. In a block that
-    /// another device runs, the function is called between the commands of that device, by the thread that queues them: while it runs, nothing else is queued there.
+    /// another device runs, the function is called between the commands of that device, by the thread that queues them: while it runs, nothing else is queued on any stream there, so it must not wait for anything that
+    /// needs that device.
     ///
     /// If the whole program is one segment on a CPU, or the function lies in a block, it is called between the steps of its segment. Then it must not wait for anything that needs a
     /// result of this segment, nor for later steps of the same stream, nor may anything that writes a feed or parameter of the segment wait for it. It must never wait for another function of the same run that is

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use streamvm::program::{CompileOptions, Program, Recorder};
 use streamvm::{Cause, DType, DeviceId, Error, Executable, FnError, Generator, Lane, MemoryKind, StepTime, Tensor, Vm};
@@ -10,13 +11,14 @@ use crate::CPU;
 use crate::compiled::block_scenarios::Scenario;
 
 /// The scenarios, each with its name.
-pub const MIXED_SCENARIOS: [(&str, Scenario); 11] = [
+pub const MIXED_SCENARIOS: [(&str, Scenario); 12] = [
     ("a function decides about a loop of a device", a_function_decides),
     ("a function gives each round of a loop its batch", batches),
     ("copies to a device in a row", copies_in_a_row),
     ("a program is the same on a CPU", same_on_a_cpu),
     ("a function that fails or panics ends its loop", a_failing_function),
     ("a loop of a CPU in a loop of a device is bounded with it", inner_rounds),
+    ("loops of a CPU share the time of all loops", loop_time),
     ("steps of a CPU are looked into", looked_into),
     ("several runs call their functions", several_runs),
     ("a failed input keeps a function from being called", a_failed_input),
@@ -190,6 +192,31 @@ fn inner_rounds(vm: &Vm, device: DeviceId) {
     assert!(text.contains("while") && text.contains("after 14 rounds"), "{text}");
 }
 
+/// The loops of a CPU in one round of a loop of a device share the time that all loops of a run have.
+fn loop_time(vm: &Vm, device: DeviceId) {
+    let program = vm.record("slow", |r| {
+        let x = r.full(device, DType::I32, &[], 0)?;
+        rounds(r, 1, |_| {
+            for _ in 0..4 {
+                rounds(r, 3, |_| {
+                    r.host_fn("sleeps", CPU, || {
+                        std::thread::sleep(Duration::from_millis(8));
+                        Ok(())
+                    })
+                })?;
+                // What the device does in between parts the loops from each other.
+                x.copy_from(&(&x + 1)?)?;
+            }
+            Ok(())
+        })?;
+        r.fetch("x", &x)
+    });
+    let options = CompileOptions { most_loop_time: Some(Duration::from_millis(50)), ..CompileOptions::default() };
+    let text = compile(vm, program, &options).run(&[]).expect("it is submitted").wait();
+    let text = text.expect_err("they take 96 ms together").to_string();
+    assert!(text.contains("after 50ms") && text.contains("most_loop_time"), "{text}");
+}
+
 fn looked_into(vm: &Vm, device: DeviceId) {
     let record = |divides: bool| {
         vm.record("looked", move |r| {
@@ -252,7 +279,7 @@ fn waits_for_itself(vm: &Vm, device: DeviceId) {
     let one = vm.full(device, DType::I32, &[], 1).expect("a tensor");
     vm.wait_all().expect("it passes");
     let asked = one.clone();
-    let program = vm.record("asks", move |r| {
+    let program = vm.record("curious", move |r| {
         let x = r.full(device, DType::I32, &[], 1)?;
         let yes = r.full(CPU, DType::Bool, &[], true)?;
         r.while_true(&yes, || {
@@ -266,7 +293,7 @@ fn waits_for_itself(vm: &Vm, device: DeviceId) {
     });
     let text = compile(vm, program, &CompileOptions::default()).run(&[]).expect("it is submitted").wait();
     let text = text.expect_err("it cannot wait").to_string();
-    assert!(text.contains("asks"), "{text}");
+    assert!(text.contains("asks: ") && text.contains("wait"), "{text}");
     assert_eq!(one.to_scalar::<i32>(), Ok(1), "the engine goes on");
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use streamvm::ep::cuda::{CudaGrid, Ptx};
 use streamvm::ep::faults::{Fault, FaultPlan, Point, Rule};
+use streamvm::program::CompileOptions;
 use streamvm::{DType, DeviceId, Error, InstructionsBuilder, MemoryKind, Tensor, Vm};
 use streamvm_standin::{EMPTY, EMPTY_PTX, Standin};
 use streamvm_tests::CPU;
@@ -213,6 +214,28 @@ fn no_code_of_a_callers_leaves_its_context_to_the_next_command() {
         assert_eq!(contexts(&vm, CUDA), [here; 2], "{way} left another context current");
         assert_eq!(vm.full(CUDA, DType::F32, &[2], 5.0).expect("memory").to_vec::<f32>(), Ok(vec![5.0; 2]), "{way}");
         assert_eq!(standin.findings(), "", "{way}");
+    }
+    // A function of a loop, which the host calls between two commands.
+    for panics in [false, true] {
+        let program = vm.record("loop", |r| {
+            let (x, yes) = (r.full(CUDA, DType::F32, &[2], 1.0)?, r.full(DeviceId::cpu(0), DType::Bool, &[], true)?);
+            r.while_true(&yes, || {
+                r.call_fn("leaves", DeviceId::cpu(0), [yes.write()], move |context| {
+                    Standin::make_current(std::ptr::without_provenance_mut(there));
+                    context.writes.take::<bool>(0)?[0] = false;
+                    assert!(!panics, "on purpose");
+                    Ok(())
+                })?;
+                x.copy_from(&(&x + 1.0)?)
+            })?;
+            r.fetch("x", &x)
+        });
+        let program = program.expect("it can be recorded");
+        let executable = vm.compile(program, &[], &CompileOptions::default()).expect("it compiles");
+        let run = executable.run(&[]).expect("it is submitted");
+        assert_eq!(run["x"].to_vec::<f32>().ok(), (!panics).then(|| vec![2.0; 2]));
+        assert_eq!(contexts(&vm, CUDA), [here; 2], "a function of a loop left another context current");
+        assert_eq!(standin.findings(), "");
     }
     let _ = vm.wait_all();
 }

@@ -58,7 +58,7 @@ pub struct StalledInstruction {
     /// What must pass first: (stream, number as in [`seq`](StalledInstruction::seq)). Empty for a root.
     pub waits_for: Vec<(StreamKey, u64)>,
     /// The step of a program that begins a block, if the instruction waits for its [condition](StallState::Condition); or the step whose output or time is
-    /// looked at, if it waits for its end.
+    /// looked at, if it waits for its end, or that the host runs once the device has completed what comes before.
     pub condition: Option<ProgramStep>,
     /// The step that the instruction is at, if it is [running](StallState::Running) a program with functions or loops on one lane of a CPU; of steps that run together,
     /// the first one.
@@ -81,8 +81,8 @@ pub enum StallState {
     Incomplete,
     /// It was launched on its device, which has not finished it.
     Launched,
-    /// It was launched up to a block, and its stream waits until the device has computed the condition of the block; or up to a step whose output or time is
-    /// looked at, and its stream waits for the end of the step.
+    /// It was launched up to a block, and its stream waits until the device has computed the condition of the block; up to a step whose output or time is
+    /// looked at, and its stream waits for the end of the step; or up to one that the host runs, and its stream waits for what comes before.
     Condition,
     /// It waits for nothing.
     Ready,
@@ -223,8 +223,10 @@ impl StallReport {
             write!(f, "{word} {}", Named(*stream, *seq))?;
         }
         if let Some(step) = stalled.condition {
-            let of = if matches!(step.name, "if" | "while") { "the condition" } else { "the end" };
-            write!(f, "; for {of} of {step}")?;
+            match step.name {
+                "if" | "while" => write!(f, "; for the condition of {step}")?,
+                _ => write!(f, "; for the device, at {step}")?,
+            }
         }
         let chain = self.chain(stalled);
         if let [_, .., root] = chain.as_slice() {

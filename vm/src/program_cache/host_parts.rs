@@ -10,7 +10,7 @@ use streamvm_instructions::Error;
 use streamvm_program::{Compiled, HostPart, HostRole, Segment};
 
 use crate::execute::environment::Environment;
-use crate::program_cache::load::{buffers, groups, is_flag, not_loaded, options};
+use crate::program_cache::load::{buffers, groups, is_flag, not_loaded, options, would_pause};
 
 /// The steps of a segment in which the host has a part, prepared by its CPUs.
 #[allow(unsafe_code, reason = "says that the host reaches the memory of such steps")]
@@ -44,9 +44,15 @@ pub(super) fn host_steps(
                 ..ep::Segment::default()
             });
             let prepared = prepared.map_err(|error| not_loaded(compiled, range.start, &error))?;
+            if prepared.pauses() {
+                return Err(would_pause(compiled, *device));
+            }
             let executes = move |prepared: &dyn Prepared, operands: &mut [Operand<'static>], run: &mut SegmentRun| {
                 let failed = |error| SequenceError::Step { step: 0, error };
-                cpu.create_stream().map_err(failed)?.execute(prepared, operands, run).map(drop)
+                match cpu.create_stream().map_err(failed)?.execute(prepared, operands, run)? {
+                    None => Ok(()),
+                    Some(_) => unreachable!("what pauses was refused when it was loaded"),
+                }
             };
             Ok(HostCode::new(&of_host, prepared, Arc::new(executes)))
         };

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 use streamvm_ep::{
-    self as ep, DeviceKind, FnContext, FnError, GraphOwner, InlineFn, Layout, ProgramStep, RestOfSegment,
+    self as ep, DeviceId, DeviceKind, FnContext, FnError, GraphOwner, InlineFn, Layout, ProgramStep, RestOfSegment,
     SegmentOptions, SegmentRun, SequenceBranch, SequenceBuffer, SequenceError, SequenceFlag, SequenceFunction,
     SequenceGroup, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork,
 };
@@ -186,13 +186,16 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment, graphs: Graph
     });
     // Nothing calls a run on the host again that has paused.
     if prepared.as_ref().is_ok_and(|prepared| prepared.pauses()) && kind.is_run_by_host() {
-        let what = format!(
-            "a run on {} would pause, and {kind} devices run their commands within the call",
-            segment.stream.device
-        );
-        return Err(ProgramError::NotCompiled { program: compiled.program().name.clone(), step: None, what }.into());
+        return Err(would_pause(compiled, segment.stream.device));
     }
     prepared.map(LoadedSegment::Prepared).map_err(|error| not_loaded(compiled, segment.steps.start, &error))
+}
+
+/// The error of steps whose run would pause on a device that runs commands within their calls.
+pub(super) fn would_pause(compiled: &Compiled, device: DeviceId) -> Error {
+    let kind = device.kind;
+    let what = format!("a run on {device} would pause, and {kind} devices run their commands within the call");
+    ProgramError::NotCompiled { program: compiled.program().name.clone(), step: None, what }.into()
 }
 
 /// The error of a device that does not prepare steps, which are those from position `first` on.

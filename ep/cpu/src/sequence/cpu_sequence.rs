@@ -298,12 +298,12 @@ impl CpuSequence {
         let number = run.number;
         match &self.lanes {
             None => {
-                let mut rounds = Rounds::after(run.rounds);
+                let mut rounds = Rounds::after(run.rounds, run.loops_since);
                 let all = 0..self.parts.len();
                 // SAFETY: the caller has the same duties.
                 let ended =
                     unsafe { self.run_range::<TIMED>(buffers, (number, &mut rounds), all, &mut operands(), noted) };
-                run.rounds = rounds.made();
+                (run.rounds, run.loops_since) = (rounds.made(), rounds.since());
                 ended
             }
             // There are no loops.

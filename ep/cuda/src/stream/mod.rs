@@ -296,6 +296,12 @@ unsafe impl Stream for CudaStream {
         Some(self.step_note.clone())
     }
 
+    fn after_host_code(&mut self) {
+        if let Ok(opened) = self.instance.opened(self.index) {
+            drop(RebindContext { driver: self.instance.driver, opened });
+        }
+    }
+
     fn begin_step(&mut self, step: ProgramStep, _: &[usize]) {
         self.step = Some(step);
     }
@@ -482,9 +488,7 @@ impl Commands for CudaStream {
     }
 
     fn after_host_code(&mut self) {
-        if let Ok(opened) = self.instance.opened(self.index) {
-            drop(RebindContext { driver: self.instance.driver, opened });
-        }
+        Stream::after_host_code(self);
     }
 
     fn graphs(&mut self) -> Option<&mut dyn Graphs> {

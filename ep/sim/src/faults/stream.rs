@@ -127,6 +127,10 @@ unsafe impl Stream for FaultyStream {
         self.inner(|inner| inner.host_uses(what, operands));
     }
 
+    fn after_host_code(&mut self) {
+        self.inner(|inner| inner.after_host_code());
+    }
+
     fn step_note(&self) -> Option<Arc<StepNote>> {
         self.inner(|inner| inner.step_note())
     }

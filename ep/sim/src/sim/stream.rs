@@ -90,6 +90,11 @@ unsafe impl Stream for SimStream {
     fn host_uses(&mut self, what: &'static str, operands: &[Operand<'static>]) {
         self.after_this_thread();
         let label = self.labels.next(what);
+        // The stream's order is no order for the host: what was queued must have run.
+        if !self.machine.has_passed(self.machine.end(self.id)) {
+            let did = format!("step of the host between commands of {}", self.name);
+            self.machine.detector.report(Finding::new(FindingKind::HostTooEarly, &label, did, ""));
+        }
         self.machine.detector.access(self.actor, &label, &touches(&label, operands));
     }
 

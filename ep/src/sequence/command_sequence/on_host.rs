@@ -7,7 +7,7 @@ use super::{CommandSequence, SequencePosition};
 use crate::call::operand::{Access, Operand};
 use crate::call::prepared::SegmentRun;
 use crate::errors::sequence_error::SequenceError;
-use crate::sequence::blocks::Test;
+use crate::sequence::blocks::{Rounds, Test};
 use crate::sequence::buffers::located;
 use crate::sequence::commands::Commands;
 use crate::sequence::host_steps::{HostCode, HostSteps, HostUses, HostWork};
@@ -31,12 +31,13 @@ impl CommandSequence {
     ) -> Result<bool, SequenceError> {
         let mut execute = |code: &HostCode, stream: &mut dyn Commands, buffers: &mut [Operand<'static>]| {
             report(code, stream, buffers);
-            let mut run = SegmentRun { rounds: run.rounds, ..SegmentRun::new(run.number) };
-            let ended = code.run(host.steps.start, buffers, &mut run, stream.step_note().as_deref());
-            position.rounds.set_made(run.rounds);
-            if code.prepared().calls_functions() {
-                stream.after_host_code();
-            }
+            let loops_since = position.rounds.since();
+            let mut run = SegmentRun { rounds: run.rounds, loops_since, ..SegmentRun::new(run.number) };
+            let note = stream.step_note();
+            let after = AfterHostCode(stream, code.prepared().calls_functions());
+            let ended = code.run(host.steps.start, buffers, &mut run, note.as_deref());
+            drop(after);
+            position.rounds = Rounds::after(run.rounds, run.loops_since);
             ended
         };
         match &host.work {
@@ -59,6 +60,17 @@ impl CommandSequence {
             HostWork::Condition => unreachable!("a part that begins a block is no work"),
         }
         Ok(true)
+    }
+}
+
+/// Tells the stream, if code of a caller has run, when it is dropped.
+struct AfterHostCode<'s>(&'s mut dyn Commands, bool);
+
+impl Drop for AfterHostCode<'_> {
+    fn drop(&mut self) {
+        if self.1 {
+            self.0.after_host_code();
+        }
     }
 }
 
@@ -88,6 +100,22 @@ pub(super) fn check(host: &[HostSteps], steps: usize) -> Result<(), SequenceErro
             return Err(SequenceError::Group { step: range.start, what });
         }
         end = range.end;
+    }
+    Ok(())
+}
+
+/// Checks that a step whose condition the host reads begins a block.
+///
+/// # Errors
+/// [`SequenceError::Blocks`].
+pub(super) fn check_condition(
+    number: usize,
+    step: &SequenceStep,
+    by_host: Option<&HostSteps>,
+) -> Result<(), SequenceError> {
+    let is_condition = by_host.is_some_and(|host| matches!(host.work, HostWork::Condition));
+    if is_condition && !matches!(step.work, SequenceWork::If | SequenceWork::While { .. }) {
+        return Err(SequenceError::Blocks { step: number, what: "the host reads no condition here: no block begins" });
     }
     Ok(())
 }
