@@ -300,11 +300,11 @@ in the end for compute@cpu:0:0 #7";
     #[test]
     fn a_stream_that_is_held_after_a_step_names_it() {
         let site = Site::caller();
-        for (what, of) in [("while", "the condition"), ("if", "the condition"), ("add", "the end")] {
+        for (what, of) in [("while", "the condition of"), ("if", "the condition of"), ("add", "the device, at")] {
             let condition = Some(ProgramStep { number: 3, name: what, site });
             let held = StalledInstruction { condition, ..stalled("compute@sim:0:0", 1, StallState::Condition, &[]) };
             let text = StallReport::new(vec![held], 0, (Vec::new(), 0)).to_string();
-            assert!(text.ends_with(&format!("; for {of} of step 3 ({what}), recorded at {site}")), "{text}");
+            assert!(text.ends_with(&format!("; for {of} step 3 ({what}), recorded at {site}")), "{text}");
         }
     }
 
