@@ -334,7 +334,8 @@ impl CommandSequence {
                 let what = format!("its steps {steps:?} are in several branches");
                 return Err(SequenceError::Group { step: steps.start, what });
             }
-            if self.host.iter().any(|host| host.steps.start < steps.end && steps.start < host.steps.end) {
+            let next = self.host.get(self.host.partition_point(|host| host.steps.end <= steps.start));
+            if next.is_some_and(|host| host.steps.start < steps.end) {
                 let what = format!("the host runs some of its steps {steps:?}");
                 return Err(SequenceError::Group { step: steps.start, what });
             }

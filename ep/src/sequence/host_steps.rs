@@ -21,7 +21,7 @@ pub struct HostSteps {
     pub(super) work: HostWork,
 }
 
-/// What the host does.
+/// What the host does for steps of a segment that a device runs.
 #[derive(Debug)]
 pub enum HostWork {
     /// It runs the steps, which may have blocks among them.
@@ -40,11 +40,11 @@ pub struct HostCode {
     execute: Arc<ExecuteOnHost>,
     /// How reports name the steps.
     labels: Arc<[ProgramStep]>,
-    /// What each of them uses.
+    /// For each of the steps the operands that it uses.
     uses: Vec<HostUses>,
 }
 
-/// What a step that the host runs uses.
+/// The operands that a step which the host runs uses.
 #[derive(Debug)]
 pub(super) struct HostUses {
     pub(super) operands: Vec<SequenceOperand>,
@@ -74,7 +74,7 @@ impl HostSteps {
         matches!(self.work, HostWork::Run(_))
     }
 
-    /// What the host executes.
+    /// The prepared code that the host executes; `None` where it only reads a condition.
     pub(super) fn code(&self) -> Option<&HostCode> {
         match &self.work {
             HostWork::Run(code) | HostWork::Upload(code) | HostWork::Download(code) => Some(code),

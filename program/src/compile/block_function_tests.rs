@@ -228,7 +228,7 @@ fn functions_in_blocks_are_called_on_cpus() {
             record("p", |r| r.if_true(&yes(r, device)?, || r.call(&called, &[], &[]).map(drop))),
         ];
         for text in refused.map(text_of) {
-            for part in ["on CPUs alone", "before the block or behind it", "block_function_tests.rs:"] {
+            for part in ["on CPUs alone", "before the block or after it", "block_function_tests.rs:"] {
                 assert!(text.contains(part), "{part}: {text}");
             }
         }

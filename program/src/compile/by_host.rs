@@ -15,7 +15,7 @@ use streamvm_instructions::{HOST_DEVICE, Place};
 use crate::ir::program::{Operand, Program, Step, Value, Work};
 use crate::plan::compiled::{HostPart, HostRole};
 
-/// Who runs a step of a block.
+/// The devices that run a step of a block.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum RunsOn {
     /// A device other than a CPU: the one of these operands.
@@ -28,7 +28,7 @@ pub(super) enum RunsOn {
     Nothing,
 }
 
-/// Who runs a step of a block. `host` is the CPU that works with memory outside of devices.
+/// Finds which devices run a step of a block. `host` is the CPU that works with memory outside of devices.
 pub(super) fn runs_on(program: &Program, step: &Step, host: DeviceId) -> RunsOn {
     if let Some(function) = step.function() {
         return RunsOn::Host(function.device());

@@ -64,16 +64,16 @@ pub(super) fn of(
         let as_tensor = !functions_join && unit.len() == 1 && program.steps[kept[unit.start]].function().is_some();
         for &ValueUse { value, .. } in kept[unit.clone()].iter().flat_map(|&number| &uses[number]) {
             let home = &mut homes[value.0];
-            *home = Some(match (*home, arena_of(program.value(value), *stream)) {
-                (None, Some(arena)) if !all_own && !as_tensor => {
-                    Home::Arena(*numbers.entry(arena).or_insert_with(|| {
+            *home = Some(match *home {
+                None => match arena_of(program.value(value), *stream).filter(|_| !all_own && !as_tensor) {
+                    Some(arena) => Home::Arena(*numbers.entry(arena).or_insert_with(|| {
                         arenas.push(arena);
                         arenas.len() - 1
-                    }))
-                }
-                (None, _) => Home::Own,
-                (Some(Home::Arena(known)), _) if as_tensor || arenas[known].stream != *stream => Home::Own,
-                (Some(known), _) => known,
+                    })),
+                    None => Home::Own,
+                },
+                Some(Home::Arena(known)) if as_tensor || arenas[known].stream != *stream => Home::Own,
+                Some(known) => known,
             });
         }
     }

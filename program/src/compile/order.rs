@@ -101,7 +101,8 @@ fn functions(
         let steps = || kept[positions.clone()].iter().map(|&number| &program.steps[number]);
         // A block may have steps of CPUs beside those of its stream: eager calls would be on the streams of these CPUs.
         let mut all_of: SmallVec<[StreamKey; 2]> = SmallVec::from_iter([*stream]);
-        for step in steps().take(if positions.len() > 1 { positions.len() } else { 0 }) {
+        let is_block = positions.len() > 1;
+        for step in steps().filter(|_| is_block) {
             if let RunsOn::Host(device) = by_host::runs_on(program, step, host)
                 && let of_step = (StreamKey { device, ..*stream })
                 && !all_of.contains(&of_step)

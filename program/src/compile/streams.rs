@@ -98,7 +98,7 @@ fn two_devices(step: &Step, device: DeviceId, block: DeviceId) -> String {
     let uses = if step.work.is_mark() { "has a condition on" } else { "uses" };
     let beside = if block.kind.is_run_by_host() { "no other device" } else { "CPUs, and no other device" };
     format!(
-        "{uses} {device}, and the block uses {block}; beside {block} it can use {beside}: move what uses {device} in front of the block or behind it, or copy \
+        "{uses} {device}, and the block uses {block}; beside {block} it can use {beside}: move what uses {device} before the block or after it, or copy \
          what the block needs of it before the block"
     )
 }

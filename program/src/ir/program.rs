@@ -27,7 +27,7 @@ pub(crate) const MOST_NESTED: usize = 64;
 
 /// Why a function of another device than a CPU cannot lie in a block.
 pub(crate) const FUNCTION_IN_BLOCK: &str = "in a block, functions are called on CPUs alone, between the steps of the block; name a CPU, and copy what it uses \
-                                            there, or call it before the block or behind it";
+                                            there, or call it before the block or after it";
 
 /// A value of a program, as an index into [`Program::values`].
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

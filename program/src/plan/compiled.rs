@@ -168,7 +168,7 @@ pub struct HostPart {
     pub steps: Range<usize>,
     /// The CPU.
     pub device: DeviceId,
-    /// What the host does.
+    /// How the host takes part in the steps.
     pub role: HostRole,
 }
 

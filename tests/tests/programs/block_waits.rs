@@ -187,8 +187,7 @@ fn a_block_is_on_one_device_beside_cpus() {
         r.fetch("x", &x)
     });
     let text = compile(of_two).map(drop).expect_err("it is on two devices").to_string();
-    for part in ["(fill), recorded at ", ", uses sim:1, and the block uses sim:0", "in front of the block or behind it"]
-    {
+    for part in ["(fill), recorded at ", ", uses sim:1, and the block uses sim:0", "before the block or after it"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let brought = vm.record("p", |r| {

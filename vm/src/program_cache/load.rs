@@ -169,7 +169,8 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment, graphs: Graph
     let host = host_parts::host_steps(env, compiled, segment, &loaded)?;
     let branches = branches_of(env, compiled, segment);
     let groups = groups(compiled, segment.steps.clone(), |steps| {
-        !segment.host.iter().any(|part| part.steps.contains(&steps.start))
+        let next = segment.host.get(segment.host.partition_point(|part| part.steps.end <= steps.start));
+        next.is_none_or(|part| !part.steps.contains(&steps.start))
     });
     let prepared = device.prepare(ep::Segment {
         buffers: buffers(compiled, segment),
