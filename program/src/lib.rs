@@ -52,7 +52,7 @@ pub use ir::given::in_order;
 pub use ir::program::{Operand, Port, Program, Step, StepOrder, Value, ValueId, ValueRole, Work};
 pub use ir::section::StepSection;
 pub use plan::compiled::{
-    ArenaPlan, BufferRole, Compiled, CompiledBuffer, CompiledStep, FusedBy, FusedSteps, HostPart, HostRole, Located,
+    ArenaPlan, BufferRole, Compiled, CompiledBuffer, CompiledStep, FusedBy, FusedSteps, Located, OtherPart, OtherRole,
     Segment, SegmentBranch, SegmentUse, Storage,
 };
 pub use plan::costs::Costs;

@@ -24,6 +24,7 @@ use crate::execute::environment::Environment;
 use crate::execute::locked_context::LockedContext;
 use crate::execute::section_gate::SectionGate;
 use crate::execute::stall::Stall;
+use crate::execute::streams_beside::StreamsBeside;
 use crate::mode::{Choice, Mode};
 use crate::observe::instruments::{Faults, SimMachine};
 use crate::program_cache::cache::ProgramCache;
@@ -119,6 +120,7 @@ impl VmBuilder {
             contexts: known,
             devices,
             kernels,
+            streams_beside: StreamsBeside::default(),
             tells_ops,
             threaded,
             inline_tasks: inline.is_some().then(MpscQueue::new),

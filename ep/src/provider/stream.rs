@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::call::closure::InlineFn;
 use crate::call::fn_context::FnContext;
 use crate::call::kernel::KernelCall;
-use crate::call::label::{Label, ProgramStep};
+use crate::call::label::{Instruction, Label, ProgramStep};
 use crate::call::operand::Operand;
 use crate::call::prepared::{Executes, Prepared, SegmentRun};
 use crate::call::raw::RawFn;
@@ -48,6 +48,11 @@ pub unsafe trait Stream: Any + Send {
     /// Like [`begin`](Stream::begin), but passes only the numbers that a stream needs to report which command failed late. Cheap, so that
     /// an engine without an observer can call it for each instruction. A stream that reports nothing ignores it.
     fn number(&mut self, _stream: u32, _seq: u64) {}
+
+    /// The instruction that its commands belong to, so that another stream can take over some of them; `None` for a stream that reports nothing.
+    fn instruction(&self) -> Option<Instruction> {
+        None
+    }
 
     /// Sets the step of a program that the next commands belong to, until the next [`begin`](Stream::begin) or
     /// [`number`](Stream::number). Operand `i` of these commands is a view of operand `buffers[i]` of the instruction. A stream that reports
@@ -199,6 +204,18 @@ impl<S: Stream + ?Sized> Commands for OneByOne<'_, S> {
 
     fn fill(&mut self, target: &mut Operand<'static>, value: Scalar) -> Result<(), Error> {
         self.0.fill(target, value)
+    }
+
+    fn instruction(&self) -> Option<Instruction> {
+        self.0.instruction()
+    }
+
+    fn record(&mut self, event: EventId) -> Result<(), Error> {
+        self.0.record(event)
+    }
+
+    fn wait(&mut self, event: EventId) -> Result<(), Error> {
+        self.0.wait(event)
     }
 
     fn step_note(&self) -> Option<Arc<StepNote>> {

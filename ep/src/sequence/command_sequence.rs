@@ -22,14 +22,14 @@
 //! announced once its condition is known, and the sequence returns after it, because it must learn how the loop has ended before it queues what follows. So
 //! nothing of a loop is launched while the caller may still find out that an input has failed.
 //!
-//! Some steps of blocks are the host's ([`HostSteps`](crate::HostSteps)). The sequence returns before such a step, too, unless nothing was queued since it was
-//! called again; then it runs the step and goes on.
+//! Some steps of blocks are not the device's ([`OtherSteps`](crate::OtherSteps)). Before a step of the host the sequence returns, too, unless nothing was queued since
+//! it was called again; then it runs the step and goes on. Steps of another device are queued on a stream of that device, between events.
 //!
 //! A sequence that is looked into ([`CommandSequence::checking_finite`], [`CommandSequence::timing`]) returns after each command in the same way: when it
 //! is called again, the command has run, so its output, which was copied to the flag, and its time are known.
 
 mod block_graphs;
-mod on_host;
+mod by_others;
 mod stages;
 mod stretches;
 
@@ -58,8 +58,8 @@ use crate::sequence::fused::describe;
 use crate::sequence::fused_group::{FusedGroup, FusedKernel};
 use crate::sequence::graph::{GraphKey, GraphOwner};
 use crate::sequence::group::SequenceGroup;
-use crate::sequence::host_steps::{HostCode, HostSteps};
 use crate::sequence::looks::Look;
+use crate::sequence::others::{Code, OtherSteps, OtherWork, RunBeside};
 use crate::sequence::segment::{Segment, SequenceFlag};
 use crate::sequence::step::{MOST_OPERANDS, SequenceMemory, SequenceOperand, SequenceStep};
 use crate::sequence::times::PartTime;
@@ -77,8 +77,8 @@ pub struct CommandSequence {
     /// Parts with blocks that are announced as a whole, in ascending order.
     block_graphs: Vec<BlockGraph>,
     has_blocks: bool,
-    /// The steps that the host runs, in ascending order.
-    host: Vec<HostSteps>,
+    /// The steps that others run, in ascending order.
+    others: Vec<OtherSteps>,
     /// The buffer that conditions and outputs are copied to, where the host reads them.
     flag: Option<usize>,
     /// For each step how its output is looked at; empty unless runs look for infinities and NaN.
@@ -124,6 +124,8 @@ pub(crate) struct SequencePosition {
     /// What was queued of the command of that part, if the sequence is looked into.
     stage: Stage,
     rounds: Rounds,
+    /// The steps of that part, which another device runs, if they have paused.
+    beside: Option<RunBeside>,
     /// Whether a loop was launched as a whole before that part, and has run.
     has_run_loop: bool,
     /// When the command of that part was queued, if the sequence is looked into.
@@ -144,8 +146,8 @@ impl CommandSequence {
         segment: Segment,
         make: Option<&mut MakeKernel<'_>>,
     ) -> Result<CommandSequence, SequenceError> {
-        let Segment { buffers, steps, groups, branches, flag, host, options } = segment;
-        let mut sequence = CommandSequence::with_host(device, buffers, flag, steps, host)?;
+        let Segment { buffers, steps, groups, branches, flag, others, options } = segment;
+        let mut sequence = CommandSequence::with_others(device, buffers, flag, steps, others)?;
         (sequence.stops, sequence.graphs) = (options.stops, options.graphs);
         let smallest_graph = options.smallest_graph.filter(|_| make.is_some());
         if let Some(make) = make {
@@ -238,26 +240,27 @@ impl CommandSequence {
         flag: Option<SequenceFlag>,
         steps: Vec<(SequenceStep, ProgramStep)>,
     ) -> Result<CommandSequence, SequenceError> {
-        CommandSequence::with_host(device, buffers, flag, steps, Vec::new())
+        CommandSequence::with_others(device, buffers, flag, steps, Vec::new())
     }
 
-    /// [`over`](CommandSequence::over) with steps that the host runs.
-    fn with_host(
+    /// [`over`](CommandSequence::over) with steps that others run.
+    fn with_others(
         device: DeviceKind,
         buffers: Vec<SequenceBuffer>,
         flag: Option<SequenceFlag>,
         steps: Vec<(SequenceStep, ProgramStep)>,
-        host: Vec<HostSteps>,
+        others: Vec<OtherSteps>,
     ) -> Result<CommandSequence, SequenceError> {
-        on_host::check(&host, steps.len())?;
+        by_others::check(&others, steps.len())?;
         let flag = flag.map(|SequenceFlag(buffer)| buffer);
         let mut buffers = Buffers::new(buffers);
         let command = |(number, (mut step, label)): (usize, (SequenceStep, ProgramStep))| {
-            let by_host = on_host::at(&host, number);
-            if !by_host.is_some_and(HostSteps::is_checked_by_host) {
+            // Another device has checked the form of the steps that it runs.
+            let others = by_others::at(&others, number);
+            if !others.is_some_and(OtherSteps::are_all_of_others) {
                 step.check_form(number, device)?;
             }
-            on_host::check_condition(number, &step, by_host)?;
+            by_others::check_condition(number, &step, others)?;
             let in_buffer = |operand: &SequenceOperand| match operand.memory {
                 SequenceMemory::Buffer { index, .. } if flag == Some(index) => {
                     let found = format!("the flag, buffer {index}");
@@ -265,27 +268,27 @@ impl CommandSequence {
                 }
                 SequenceMemory::Buffer { index, .. } => Ok(index),
                 // The host has scratch memory of its own.
-                SequenceMemory::Scratch(_) if by_host.is_some_and(HostSteps::is_checked_by_host) => Ok(usize::MAX),
+                SequenceMemory::Scratch(_) if others.is_some_and(OtherSteps::are_all_of_others) => Ok(usize::MAX),
                 SequenceMemory::Scratch(_) => {
                     let found = "scratch memory".to_owned();
                     Err(SequenceError::Operands { step: number, expected: "operands in buffers", found })
                 }
             };
             let mut of_buffers = step.operands.iter().map(in_buffer).collect::<Result<_, _>>()?;
-            on_host::insert_flag(number, &mut step, by_host, flag, &mut of_buffers)?;
+            by_others::insert_flag(number, &mut step, others, flag, &mut of_buffers)?;
             for (place, operand) in step.operands.iter().enumerate() {
                 buffers.add(number, place, operand)?;
             }
             Ok(Command { step, label, of_buffers })
         };
         let steps = steps.into_iter().enumerate().map(command).collect::<Result<Vec<Command>, _>>()?;
-        for (first, code) in host.iter().filter_map(|host| Some((host.steps.start, host.code()?))) {
+        for (first, code) in others.iter().flat_map(|it| it.all_code().map(|code| (it.steps.start, code))) {
             for (number, (_, uses)) in code.uses().enumerate() {
                 let mut operands = uses.operands.iter().enumerate();
                 operands.try_for_each(|(place, operand)| buffers.add(first + number, place, operand))?;
             }
         }
-        let parts = parts(&steps, &[], &host, false)?;
+        let parts = parts(&steps, &[], &others, false)?;
         let has_blocks = parts.iter().any(|part| matches!(part, Part::Test(_)));
         let (stops, graphs) = (Arc::default(), GraphOwner::default());
         let (fused, branches, looks, times) = (Vec::new(), Branches::default(), Vec::new(), None);
@@ -297,7 +300,7 @@ impl CommandSequence {
             branches,
             block_graphs: Vec::new(),
             has_blocks,
-            host,
+            others,
             flag,
             looks,
             times,
@@ -310,8 +313,8 @@ impl CommandSequence {
 
     /// The parts with blocks that can be announced as a whole.
     fn found_block_graphs(&self) -> Vec<BlockGraph> {
-        let is_on_device = |test: &Test| self.host_at(test.step).is_none();
-        block_graph::graphs_of(&self.parts, |stretch| is_announced(stretch, &self.steps, &self.host), is_on_device)
+        let is_on_device = |test: &Test| self.others_at(test.step).is_none();
+        block_graph::graphs_of(&self.parts, |stretch| is_announced(stretch, &self.steps, &self.others), is_on_device)
     }
 
     /// Lets `make` make a kernel for each of the `groups`, which are in ascending order, and launches it in their place. Where `make` makes none, the
@@ -334,9 +337,9 @@ impl CommandSequence {
                 let what = format!("its steps {steps:?} are in several branches");
                 return Err(SequenceError::Group { step: steps.start, what });
             }
-            let next = self.host.get(self.host.partition_point(|host| host.steps.end <= steps.start));
-            if next.is_some_and(|host| host.steps.start < steps.end) {
-                let what = format!("the host runs some of its steps {steps:?}");
+            let next = self.others.get(self.others.partition_point(|others| others.steps.end <= steps.start));
+            if next.is_some_and(|others| others.steps.start < steps.end) {
+                let what = format!("others run some of its steps {steps:?}");
                 return Err(SequenceError::Group { step: steps.start, what });
             }
             end = steps.end;
@@ -362,8 +365,8 @@ impl CommandSequence {
         if let Some(mark) = self.steps.iter().position(|command| command.step.work.is_mark()) {
             return Err(SequenceError::Branches { step: mark, what: "it begins or ends a block".to_owned() });
         }
-        if let Some(host) = self.host.first() {
-            return Err(SequenceError::Branches { step: host.steps.start, what: "the host runs it".to_owned() });
+        if let Some(others) = self.others.first() {
+            return Err(SequenceError::Branches { step: others.steps.start, what: "another one runs it".to_owned() });
         }
         if let Some(fused) = self.fused.iter().find(|fused| !self.branches.holds_together(&fused.steps)) {
             let what = format!("one kernel computes the steps {:?}, which are in several branches", fused.steps);
@@ -379,9 +382,9 @@ impl CommandSequence {
     /// [`SequenceError::Operands`] if there is no flag, and [`SequenceError::PastBuffer`] if it is too small for an operand of a step.
     pub fn checking_finite(mut self) -> Result<CommandSequence, SequenceError> {
         let (flag, buffers) = (self.flag, &mut self.buffers);
-        let host = &self.host;
-        // The host looks at what it writes by itself, and a copy makes no infinity.
-        let look = |(number, command): (usize, &Command)| match on_host::at(host, number) {
+        let others = &self.others;
+        // Others look at what they write by themselves, and a copy makes no infinity.
+        let look = |(number, command): (usize, &Command)| match by_others::at(others, number) {
             Some(_) => Ok(None),
             None => Look::new(number, &command.step, flag, buffers),
         };
@@ -406,7 +409,7 @@ impl CommandSequence {
 
     /// Divides the steps anew.
     fn divide(&mut self) {
-        let parts = parts(&self.steps, &self.fused, &self.host, self.is_looked_into());
+        let parts = parts(&self.steps, &self.fused, &self.others, self.is_looked_into());
         self.parts = parts.unwrap_or_else(|_| unreachable!("`new` has found that all blocks end"));
         self.block_graphs = if self.is_looked_into() { Vec::new() } else { self.found_block_graphs() };
         if let Some(times) = &mut self.times {
@@ -452,8 +455,8 @@ impl CommandSequence {
     }
 
     /// Queues commands on `stream` over `buffers`, which are the buffers in the same order, from `position` on: one for each step up to
-    /// the next block whose condition the host reads, and a copy of that condition, or up to the next step that the host runs. If it is looked into, one for the next step, and a copy of its output. Does not wait for them. `run` is the number of the run, which decides about
-    /// its random numbers.
+    /// the next block whose condition the host reads, and a copy of that condition, or up to the next step that the host runs. If it is looked into, one for the next step, and a
+    /// copy of its output. Does not wait for them. `number` is the number of the run, which decides about its random numbers.
     ///
     /// Returns `None` once all commands of the run are queued. Otherwise returns the step that begins the block, that the host runs next, or whose command was queued. Then the caller
     /// calls again, with the same operands and the same position, once everything that was queued on the stream so far has run.
@@ -464,7 +467,7 @@ impl CommandSequence {
         &self,
         stream: &mut dyn Commands,
         buffers: &mut [Operand<'static>],
-        run: u64,
+        number: u64,
         position: &mut SequencePosition,
     ) -> Result<Option<ProgramStep>, SequenceError> {
         self.buffers.check(buffers)?;
@@ -475,14 +478,14 @@ impl CommandSequence {
             self.note_loop(graphs.loops_run(), position)?;
         }
         while let Some(part) = self.parts.get(position.next) {
-            let run = RunNow { number: run, rounds: position.rounds.made() };
+            let run = RunNow { number, rounds: position.rounds.made() };
             if !position.is_known && self.launch_blocks(stream, buffers, run, position)? {
                 position.is_drained = false;
                 continue;
             }
             match part {
-                Part::Work(stretch) if let Some(host) = self.host_at(stretch.steps.start) => {
-                    if !self.run_on_host(host, stream, buffers, run, position)? {
+                Part::Work(stretch) if let Some(others) = self.others_at(stretch.steps.start) => {
+                    if !self.run_by_others(others, stream, buffers, run, position)? {
                         return Ok(Some(self.steps[stretch.steps.start].label));
                     }
                     position.next += 1;
@@ -503,7 +506,7 @@ impl CommandSequence {
                     (position.next, position.is_drained) = (position.next + 1, false);
                 }
                 Part::Jump(to) => position.next = *to,
-                Part::Test(test) if position.is_known || position.is_drained && self.host_at(test.step).is_some() => {
+                Part::Test(test) if position.is_known || position.is_drained && self.is_in_memory_of_host(test) => {
                     let is_true = self.reads_true(test, buffers)?;
                     let has_steps = is_true || test.has_else();
                     let is_launched = has_steps && self.launch_blocks(stream, buffers, run, position)?;
@@ -514,9 +517,12 @@ impl CommandSequence {
                     position.next = test.next(position.next, is_true, &mut position.rounds, &self.stops)?;
                 }
                 Part::Test(test) => {
-                    if self.host_at(test.step).is_none() {
-                        self.queue(&(test.step..test.step + 1), stream, buffers, run)?;
-                        position.is_known = true;
+                    match self.others_at(test.step) {
+                        Some(others) => _ = self.run_by_others(others, stream, buffers, run, position)?,
+                        None => {
+                            self.queue(&(test.step..test.step + 1), stream, buffers, run)?;
+                            position.is_known = true;
+                        }
                     }
                     return Ok(Some(self.steps[test.step].label));
                 }
@@ -525,10 +531,15 @@ impl CommandSequence {
         Ok(None)
     }
 
+    /// Whether the host reads a condition where it is, and not in the flag.
+    fn is_in_memory_of_host(&self, test: &Test) -> bool {
+        self.others_at(test.step).is_some_and(|others| matches!(others.work, OtherWork::Condition))
+    }
+
     /// Whether the flag says that the condition, which was copied to it, is true. One that is in memory of the host is read there.
     fn reads_true(&self, test: &Test, buffers: &[Operand<'static>]) -> Result<bool, SequenceError> {
-        if self.host_at(test.step).is_some() {
-            return on_host::reads_true(test, buffers);
+        if self.is_in_memory_of_host(test) {
+            return by_others::reads_true(test, buffers);
         }
         let flag = self.flag.and_then(|flag| buffers.get(flag));
         let flag = flag.unwrap_or_else(|| {
@@ -540,21 +551,21 @@ impl CommandSequence {
 }
 
 impl Prepared for CommandSequence {
-    /// It has blocks or steps of the host, or is looked into.
+    /// It has blocks or steps of others, or is looked into.
     fn pauses(&self) -> bool {
-        self.has_blocks || self.is_looked_into() || !self.host.is_empty()
+        self.has_blocks || self.is_looked_into() || !self.others.is_empty()
     }
 
     fn calls_functions(&self) -> bool {
-        self.host.iter().filter_map(HostSteps::code).any(|code| code.prepared().calls_functions())
+        self.others.iter().filter_map(OtherSteps::code).any(|code| code.prepared().calls_functions())
     }
 
     /// From when the command of a step was queued until the caller has called again: the time in which the host learns that the command has run is part of it, and so
-    /// is that of copying the output if it is looked at. Of a step that the host runs, and of its part of a copy, the time in which it does.
+    /// is that of copying the output if it is looked at. Of a step that another one runs the time that this one tells, and of a copy by way of the flag that of the host.
     fn times(&self) -> Vec<SequenceTime> {
         let of_part = |(part, time): (&Part<Stretch>, &PartTime)| -> Vec<SequenceTime> {
             let Part::Work(stretch) = part else { return Vec::new() };
-            match self.host_at(stretch.steps.start).and_then(HostSteps::code) {
+            match self.others_at(stretch.steps.start).and_then(OtherSteps::code) {
                 Some(code) => code.times(stretch.steps.start),
                 None => vec![time.read(stretch.steps.clone())],
             }
@@ -568,8 +579,8 @@ impl Prepared for CommandSequence {
         let lists = lists + size_of_val(self.block_graphs.as_slice());
         let fused: usize = self.fused.iter().map(|fused| size_of_val(fused.views.as_slice())).sum();
         let looks = size_of_val(self.looks.as_slice()) + self.times.as_deref().map_or(0, size_of_val);
-        let code = self.host.iter().filter_map(HostSteps::code).map(HostCode::heap_bytes);
-        let lists = lists + size_of_val(self.host.as_slice()) + code.sum::<usize>();
+        let code = self.others.iter().flat_map(OtherSteps::all_code).map(Code::heap_bytes);
+        let lists = lists + size_of_val(self.others.as_slice()) + code.sum::<usize>();
         operands + lists + fused + looks + self.buffers.heap_bytes() + self.branches.heap_bytes()
     }
 }

@@ -4,7 +4,7 @@ use crate::call::kernel::Kernel;
 use crate::call::operand::Access;
 use crate::names::site::Site;
 use crate::sequence::graph::{GraphStart, LoopEnd, LoopsRun};
-use crate::sequence::host_steps::HostWork;
+use crate::sequence::others::{HostCode, OtherWork};
 use crate::sequence::step::{SequenceOperand, SequenceWork};
 use crate::tensor::dtype::DType;
 use crate::tensor::layout::Layout;
@@ -43,29 +43,29 @@ fn wrong_steps_of_the_host_are_refused() {
         let prepared = CommandSequence::new(DeviceKind::SIM, &[12, 8], None, copy.clone()).expect("a copy");
         HostCode::new(&copy, Box::new(prepared), Arc::new(|_, _, _| Ok(())))
     };
-    let made = |host: Vec<(Range<usize>, HostWork)>| {
+    let made = |others: Vec<(Range<usize>, OtherWork)>| {
         // SAFETY: nothing is executed.
-        let host = host.into_iter().map(|(steps, work)| unsafe { HostSteps::new(steps, work) }).collect();
+        let others = others.into_iter().map(|(steps, work)| unsafe { OtherSteps::new(steps, work) }).collect();
         let buffers = vec![SequenceBuffer::Bytes(12), SequenceBuffer::Bytes(8)];
-        CommandSequence::with_host(DeviceKind::SIM, buffers, None, steps().into_iter().collect(), host)
+        CommandSequence::with_others(DeviceKind::SIM, buffers, None, steps().into_iter().collect(), others)
     };
-    let run = || HostWork::Run(code());
+    let run = || OtherWork::Host(code());
     assert!(made(vec![(0..1, run()), (2..3, run())]).is_ok());
     for host in [
         vec![(1..1, run())],
         vec![(0..4, run())],
         vec![(1..2, run()), (0..1, run())],
         vec![(0..2, run()), (1..3, run())],
-        vec![(1..3, HostWork::Upload(code()))],
+        vec![(1..3, OtherWork::Upload(code(), None))],
     ] {
         let refused = made(host).map(drop).expect_err("they are no steps of the host");
         assert!(matches!(refused, SequenceError::Group { .. }), "{refused}");
     }
     // The first step adds, and begins no block; a copy by way of the flag needs one.
     let refused = |host| made(vec![host]).map(drop).expect_err("it is refused");
-    let condition = refused((0..1, HostWork::Condition));
+    let condition = refused((0..1, OtherWork::Condition));
     assert!(matches!(condition, SequenceError::Blocks { step: 0, .. }), "{condition}");
-    for host in [(0..1, HostWork::Download(code())), (2..3, HostWork::Download(code()))] {
+    for host in [(0..1, OtherWork::Download(code(), None)), (2..3, OtherWork::Download(code(), None))] {
         let copy = refused(host);
         assert!(matches!(copy, SequenceError::Operands { .. }), "{copy}");
     }

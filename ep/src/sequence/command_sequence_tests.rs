@@ -3,6 +3,7 @@ use super::*;
 use crate::call::kernel::{Kernel, KernelCall};
 use crate::call::operand::Access;
 use crate::errors::error::Error;
+use crate::names::event_id::EventId;
 use crate::names::site::Site;
 use crate::sequence::commands::{Commands, Graphs};
 use crate::sequence::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopsRun};
@@ -58,6 +59,16 @@ impl Commands for Listing {
 
     fn fill(&mut self, target: &mut Operand<'static>, value: Scalar) -> Result<(), Error> {
         self.add(&format!("fill {value:?}"), &[target])
+    }
+
+    fn record(&mut self, event: EventId) -> Result<(), Error> {
+        self.queued.push(format!("record {event}"));
+        Ok(())
+    }
+
+    fn wait(&mut self, event: EventId) -> Result<(), Error> {
+        self.queued.push(format!("wait for {event}"));
+        Ok(())
     }
 
     fn graphs(&mut self) -> Option<&mut dyn Graphs> {

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use crate::call::kernel::KernelCall;
-use crate::call::label::ProgramStep;
+use crate::call::label::{Instruction, ProgramStep};
 use crate::call::operand::Operand;
 use crate::call::step_note::StepNote;
 use crate::errors::error::Error;
+use crate::names::event_id::EventId;
 use crate::sequence::fused_group::FusedKernel;
 use crate::sequence::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopsRun};
 use crate::tensor::scalar::Scalar;
@@ -33,6 +34,23 @@ pub trait Commands {
     /// # Errors
     /// Those of [`Stream::fill`](crate::Stream::fill).
     fn fill(&mut self, target: &mut Operand<'static>, value: Scalar) -> Result<(), Error>;
+
+    /// The instruction that its commands belong to; see [`Stream::instruction`](crate::Stream::instruction).
+    fn instruction(&self) -> Option<Instruction> {
+        None
+    }
+
+    /// Marks the place after every command so far; see [`Stream::record`](crate::Stream::record).
+    ///
+    /// # Errors
+    /// Those of [`Stream::record`](crate::Stream::record).
+    fn record(&mut self, event: EventId) -> Result<(), Error>;
+
+    /// Holds back later commands; see [`Stream::wait`](crate::Stream::wait).
+    ///
+    /// # Errors
+    /// Those of [`Stream::wait`](crate::Stream::wait).
+    fn wait(&mut self, event: EventId) -> Result<(), Error>;
 
     /// Where the stream notes the step that the host runs; see [`Stream::step_note`](crate::Stream::step_note).
     fn step_note(&self) -> Option<Arc<StepNote>> {

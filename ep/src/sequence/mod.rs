@@ -12,7 +12,7 @@
 //! | `blocks` | where blocks begin and end, and how many rounds loops may make |
 //! | `block_graph` | which parts with blocks a stream may launch as a whole |
 //! | `function` | a step that is a function of the caller |
-//! | `host_steps` | steps that the host runs between the commands of a device |
+//! | `others` | steps that the host or another device runs between the commands of a device |
 //! | `group` | the check that steps are elementwise and of one shape |
 //! | `fused` | elementwise steps that one kernel of a device computes together |
 //! | `finite` | finds infinities and NaN in an output |
@@ -37,8 +37,8 @@ mod fused;
 pub(crate) mod fused_group;
 pub(crate) mod graph;
 pub(crate) mod group;
-pub(crate) mod host_steps;
 mod looks;
+pub(crate) mod others;
 mod segment;
 pub(crate) mod step;
 pub(crate) mod times;
@@ -50,6 +50,6 @@ pub use command_sequence::{CommandSequence, MakeKernel};
 pub use finite::{NotFinite, call_checking_finite};
 pub use function::{SequenceCode, SequenceFunction};
 pub use group::SequenceGroup;
-pub use host_steps::{ExecuteOnHost, HostCode, HostSteps, HostWork};
+pub use others::{DeviceCode, ExecuteOnHost, HostCode, LendsStreams, OtherSteps, OtherWork, StreamBeside};
 pub use segment::{Segment, SegmentOptions, SequenceFlag};
 pub use step::{SequenceMemory, SequenceOperand, SequenceStep, SequenceWork};

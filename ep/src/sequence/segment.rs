@@ -8,7 +8,7 @@ use crate::sequence::branches::SequenceBranch;
 use crate::sequence::buffers::SequenceBuffer;
 use crate::sequence::graph::GraphOwner;
 use crate::sequence::group::SequenceGroup;
-use crate::sequence::host_steps::HostSteps;
+use crate::sequence::others::OtherSteps;
 use crate::sequence::step::SequenceStep;
 
 /// The steps of one segment of a program, which one instruction runs. The operands of the instruction are its buffers.
@@ -24,8 +24,8 @@ pub struct Segment {
     pub branches: Vec<SequenceBranch>,
     /// The buffer to which a device copies what the host reads, if a run may pause.
     pub flag: Option<SequenceFlag>,
-    /// Steps that the host runs, in ascending order, if the device runs commands later. Groups and branches have none of them.
-    pub host: Vec<HostSteps>,
+    /// Steps that others run, in ascending order, if the device runs commands later. Groups and branches have none of them.
+    pub others: Vec<OtherSteps>,
     /// How it is to run.
     pub options: SegmentOptions,
 }

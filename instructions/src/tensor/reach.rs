@@ -127,7 +127,7 @@ pub(crate) fn check_shown(what: &str, stream: StreamKey, tensor: &Tensor) -> Res
 }
 
 /// Returns an error unless steps of a program on `stream` can use `tensor`: of a CPU the memory of all CPUs, of a device its own memory, and with blocks, in which
-/// the host runs steps for the device, memory of the host.
+/// the host and other devices run steps beside the device, memory of the host and of devices of its kind.
 pub(crate) fn check_program(
     what: &str,
     stream: StreamKey,
@@ -137,7 +137,7 @@ pub(crate) fn check_program(
     let by_device = StreamClass::of(&stream).run_by() == RunBy::Device;
     match reach(stream, tensor) {
         Reach::Own if by_device => Ok(()),
-        Reach::Pageable if has_blocks => Ok(()),
+        Reach::Pageable | Reach::Peer if by_device && has_blocks => Ok(()),
         Reach::Peer if !by_device => Ok(()),
         found if by_device => Err(unusable(what, stream, tensor, found)),
         _ => check_shown(what, stream, tensor),

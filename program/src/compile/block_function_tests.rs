@@ -271,6 +271,38 @@ fn a_cpu_has_a_part_in_a_loop_of_a_device() {
     assert_eq!(host, 1, "{text}");
 }
 
+/// What another device does in a loop: it runs steps and inner loops of its own, has a part in copies from and to the host, and the condition of a branch with steps of
+/// the first one.
+#[test]
+fn another_device_has_a_part_in_a_loop_of_a_device() {
+    let there = DeviceId::sim(1);
+    let plan = compiled(|r| {
+        let (y, z) = (x(r)?.to(SIM)?.neg()?, r.full(there, DType::F32, &[16], 1.0)?);
+        let goes_on = r.full(SIM, DType::Bool, &[], true)?;
+        r.while_true(&goes_on, || {
+            z.copy_from(&(&z + &y.to(there)?)?)?;
+            r.while_true(&z.sum(&[])?.lt(&r.full(there, DType::F32, &[], 9.0)?)?, || z.copy_from(&(&z * 2.0)?))?;
+            let seen = z.to(CPU)?;
+            z.copy_from(&(&seen * 0.5)?.to(there)?)?;
+            r.if_true(&z.sum(&[])?.lt(&r.full(there, DType::F32, &[], 5.0)?)?, || y.copy_from(&z.to(SIM)?))
+        })?;
+        r.fetch("y", &y)
+    });
+    let text = plan.to_string();
+    let others: Vec<&str> = text.lines().filter(|line| line.starts_with('%') && line.ends_with(':')).collect();
+    let expected = [
+        "%5 to %14 run on sim:1:",
+        "%15 is copied by way of cpu:0:",
+        "%16 runs on cpu:0:",
+        "%17 is copied by way of cpu:0:",
+        "%18 to %21 run on sim:1:",
+        "%22 reads its condition on sim:1:",
+    ];
+    assert_eq!(others, expected, "{text}");
+    assert!(text.starts_with("program p on sim:0, sim:1, cpu:0\n"), "{text}");
+    assert!(plan.segments().iter().any(|segment| segment.stream.device == SIM && !segment.others.is_empty()), "{text}");
+}
+
 /// A tensor of four numbers in such memory of a device.
 fn memory(device: DeviceId, kind: streamvm_ep::MemoryKind) -> Tensor {
     Tensor::unbound(device.into(), kind, DType::F32, streamvm_ep::Shape::new(&[4]).expect("a shape"))
@@ -288,9 +320,9 @@ fn page_locked_memory_of_devices_leaves_a_block_on_a_cpu() {
     assert_eq!(segments(&plan), ["compute@cpu:0:0 if fn end"]);
 }
 
-/// A segment that writes as many tensors as it may is divided before a block whose CPU has memory of its own.
+/// A segment that writes as many tensors as it may is divided before a block whose CPU, and another device, have memory of their own.
 #[test]
-fn arenas_of_cpus_count_among_what_a_segment_writes() {
+fn arenas_of_others_count_among_what_a_segment_writes() {
     for outside in 55..64 {
         let plan = compiled(|r| {
             let x = r.feed("x", SIM, DType::F32, &[4])?;
@@ -299,7 +331,10 @@ fn arenas_of_cpus_count_among_what_a_segment_writes() {
             }
             let state = r.parameter("state", &memory(SIM, streamvm_ep::MemoryKind::Device))?;
             let yes = r.feed("yes", SIM, DType::Bool, &[])?;
-            r.if_true(&yes, || state.copy_from(&(&state.to(CPU)? * 2.0)?.to(SIM)?))
+            r.if_true(&yes, || {
+                state.copy_from(&(&state.to(CPU)? * 2.0)?.to(SIM)?)?;
+                state.copy_from(&(&state.to(DeviceId::sim(1))? * 2.0)?.to(SIM)?)
+            })
         });
         let writes = |segment: &Segment| segment.uses.iter().filter(|it| it.access.writes()).count();
         assert!(plan.segments.iter().all(|segment| writes(segment) <= streamvm_ep::MAX_WRITES), "{outside}: {plan}");

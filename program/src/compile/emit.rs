@@ -17,9 +17,7 @@ use crate::compile::segments::{Draft, Order};
 use crate::compile::value_uses::{self, ValueUse, written};
 use crate::ir::program::{Program, ValueId, ValueRole, Work};
 use crate::ir::random::Drawn;
-use crate::plan::compiled::{
-    ArenaPlan, BufferRole, Compiled, CompiledBuffer, HostPart, HostRole, Segment, SegmentUse, Storage,
-};
+use crate::plan::compiled::{ArenaPlan, BufferRole, Compiled, CompiledBuffer, OtherPart, Segment, SegmentUse, Storage};
 use crate::plan::options::CompileOptions;
 
 /// What the passes have found.
@@ -31,8 +29,8 @@ pub(super) struct Found<'f> {
     pub(super) segments: &'f [Draft],
     /// The steps of each segment, and of its branches, as positions in the order.
     pub(super) in_order: &'f Order,
-    /// For each segment the steps in which the host has a part.
-    pub(super) host: &'f [Vec<HostPart>],
+    /// For each segment the steps in which others have a part.
+    pub(super) others: &'f [Vec<OtherPart>],
     pub(super) homes: &'f [Home],
     pub(super) arenas_of: &'f [ArenaOf],
     pub(super) arenas: &'f [Arena],
@@ -82,10 +80,11 @@ pub(super) fn emit(
     let mut touched = vec![false; compiled.buffers.len()];
     let mut place_of = vec![None; compiled.buffers.len()];
     let Order { ranges, branches, .. } = found.in_order;
-    for (((draft, range), branches), host) in found.segments.iter().zip(ranges).zip(branches).zip(found.host) {
+    for (((draft, range), branches), others) in found.segments.iter().zip(ranges).zip(branches).zip(found.others) {
         let only = found.segments.len() == 1;
         let mut uses = uses(&compiled, range.clone(), &in_block, only, (&mut touched, &mut place_of));
-        if let Some(&buffer) = flags.get(&draft.stream).filter(|_| flag_bytes(&compiled, draft.stream, range, host) > 0)
+        if let Some(&buffer) =
+            flags.get(&draft.stream).filter(|_| flag_bytes(&compiled, draft.stream, range, others) > 0)
         {
             // After the other buffers.
             let bytes = 0..compiled.buffers[buffer].bytes;
@@ -102,7 +101,7 @@ pub(super) fn emit(
             after: draft.after.clone(),
             waits: draft.waits.clone(),
             branches: branches.clone(),
-            host: host.clone(),
+            others: others.clone(),
         });
     }
     note_accesses(&mut compiled);
@@ -154,8 +153,8 @@ fn check_bytes(program: &Program, buffers: &[CompiledBuffer]) -> Result<(), Erro
 }
 
 /// How many bytes a segment needs for what the host reads while the segment runs on a device that runs commands later: a byte for conditions of blocks, and
-/// the largest operand that is looked at, or that is copied between memory of the device and of the host.
-fn flag_bytes(compiled: &Compiled, stream: StreamKey, steps: &Range<usize>, host: &[HostPart]) -> usize {
+/// the largest operand that is looked at, or that is copied between memory of a device and of the host.
+fn flag_bytes(compiled: &Compiled, stream: StreamKey, steps: &Range<usize>, others: &[OtherPart]) -> usize {
     if stream.device.kind.is_run_by_host() || stream.stream_type != StreamType::Compute {
         return 0;
     }
@@ -171,20 +170,19 @@ fn flag_bytes(compiled: &Compiled, stream: StreamKey, steps: &Range<usize>, host
         // A function that is looked at looks at what it writes by itself.
         _ => 0,
     };
-    let is_copied = |part: &&HostPart| matches!(part.role, HostRole::Upload | HostRole::Download);
-    let of_copy = |part: &HostPart| {
+    let of_copy = |part: &OtherPart| {
         let operands = compiled.operands(part.steps.start);
         operands.map(|operand| operand.layout.elements() * operand.dtype.size()).max().unwrap_or(0).max(1)
     };
-    let copied = host.iter().filter(is_copied).map(of_copy).max().unwrap_or(0);
+    let copied = others.iter().filter(|part| part.role.uses_flag()).map(of_copy).max().unwrap_or(0);
     steps.clone().map(of_step).max().unwrap_or(0).max(copied)
 }
 
 /// Adds a flag for each stream whose segments need one. A stream runs its segments in order, so they share it.
 fn add_flags(compiled: &mut Compiled, found: &Found<'_>) -> HashMap<StreamKey, usize> {
     let mut flags = HashMap::new();
-    for ((Draft { stream, .. }, range), host) in found.segments.iter().zip(&found.in_order.ranges).zip(found.host) {
-        let bytes = flag_bytes(compiled, *stream, range, host);
+    for ((Draft { stream, .. }, range), others) in found.segments.iter().zip(&found.in_order.ranges).zip(found.others) {
+        let bytes = flag_bytes(compiled, *stream, range, others);
         if bytes == 0 {
             continue;
         }

@@ -23,7 +23,7 @@ use crate::compile::users::Users;
 use crate::compile::value_uses::ValueUse;
 use crate::ir::program::{Program, Value, ValueId, ValueRole};
 
-/// An arena: the stream that uses its values, and the device whose memory it is. A block on a device has values on CPUs, too.
+/// An arena: the stream that uses its values, and the device whose memory it is. A block on a device has values on others, too.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct ArenaOf {
     pub(super) stream: StreamKey,
@@ -157,8 +157,8 @@ pub(super) fn shares_an_arena(value: &Value, stream: StreamKey) -> bool {
 fn arena_of(value: &Value, stream: StreamKey) -> Option<ArenaOf> {
     let device = match value.place {
         Place::Host if stream.device.kind.is_run_by_host() => stream.device,
-        Place::Device(device) if device == stream.device || device.kind.is_cpu() => device,
-        Place::Host | Place::Device(_) => return None,
+        Place::Host => return None,
+        Place::Device(device) => device,
     };
     let shares = value.memory == MemoryKind::Device && stream.stream_type == StreamType::Compute;
     shares.then_some(ArenaOf { stream, device })

@@ -22,7 +22,7 @@
 //! | [`arena`] | gives the values of a run offsets in the arenas |
 //! | [`emit`] | writes down buffers, steps and segments |
 //!
-//! Tables that several passes use: [`by_host`] tells which steps of blocks the host runs for a device, [`value_uses`] has the values of each step, [`lists`] holds a list for each of many things, [`users`] tells which user is the
+//! Tables that several passes use: [`by_others`] tells which steps of blocks another one runs than the device of the segment, [`value_uses`] has the values of each step, [`lists`] holds a list for each of many things, [`users`] tells which user is the
 //! only one. For [`units`], [`whole_uses`] and [`pieces`] note which units have used the bytes of a value.
 //!
 //! [`compile_reporting`] also tells what each pass did ([`trace`]).
@@ -32,7 +32,7 @@ mod arena;
 mod block_function_tests;
 #[cfg(test)]
 mod block_tests;
-mod by_host;
+mod by_others;
 mod emit;
 mod extents;
 mod fetched_copies;
@@ -73,7 +73,7 @@ use streamvm_instructions::Error;
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::ir::program::{Program, ValueId};
-use crate::plan::compiled::{Compiled, HostPart, HostRole};
+use crate::plan::compiled::{Compiled, OtherPart, OtherRole};
 use crate::plan::options::CompileOptions;
 use crate::show::trace::{self, PassReport, Trace};
 
@@ -124,18 +124,18 @@ fn run_passes(mut program: Arc<Program>, options: &CompileOptions, mut trace: Tr
     let in_place = || in_place::find(&program, &order, &homes, &lifetimes, options);
     let shares = if options.in_place { in_place() } else { in_place::none(&program) };
     trace.note(|| trace::in_place(&program, &shares));
-    let host_device = by_host::host_device(&program);
-    let host: Vec<Vec<HostPart>> = segments
+    let host_device = by_others::host_device(&program);
+    let others: Vec<Vec<OtherPart>> = segments
         .iter()
         .zip(&in_order.ranges)
         .map(|(segment, steps)| match segment.stream.device.kind.is_run_by_host() {
             true => Vec::new(),
-            false => by_host::parts(&program, host_device, &order, steps.clone()),
+            false => by_others::parts(&program, (host_device, segment.stream.device), &order, steps.clone()),
         })
         .collect();
-    let fusable = segments.iter().zip(&host).enumerate().flat_map(|(number, (segment, host))| {
+    let fusable = segments.iter().zip(&others).enumerate().flat_map(|(number, (segment, others))| {
         let kind = segment.stream.device.kind;
-        in_order.on_one_lane(number).flat_map(move |steps| by_kind(steps, kind, host))
+        in_order.on_one_lane(number).flat_map(move |steps| by_kind(steps, kind, others))
     });
     let fused = if options.fuse && !options.check_finite && !options.step_by_step {
         fuse::find(&program, &order, fusable, &mut lifetimes, &shares, options)
@@ -158,7 +158,7 @@ fn run_passes(mut program: Arc<Program>, options: &CompileOptions, mut trace: Tr
         uses: &uses,
         segments: &segments,
         in_order: &in_order,
-        host: &host,
+        others: &others,
         homes: &homes,
         arenas_of: &arenas_of,
         arenas: &arenas,
@@ -169,12 +169,12 @@ fn run_passes(mut program: Arc<Program>, options: &CompileOptions, mut trace: Tr
 }
 
 /// Divides steps of a segment, or of a branch, on a device of a kind into those that run on devices of one kind, with that.
-fn by_kind(steps: Range<usize>, kind: DeviceKind, host: &[HostPart]) -> Vec<(DeviceKind, Range<usize>)> {
+fn by_kind(steps: Range<usize>, kind: DeviceKind, others: &[OtherPart]) -> Vec<(DeviceKind, Range<usize>)> {
     let mut found = Vec::new();
     let mut begin = steps.start;
-    for part in host {
+    for part in others {
         found.push((kind, begin..part.steps.start));
-        if part.role == HostRole::Run {
+        if part.role == OtherRole::Run {
             found.push((part.device.kind, part.steps.clone()));
         }
         begin = part.steps.end;

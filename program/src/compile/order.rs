@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use streamvm_instructions::{Error, ProgramError};
 use streamvm_stream::{StreamKey, StreamType};
 
-use crate::compile::by_host::{self, RunsOn};
+use crate::compile::by_others::{self, RunsOn};
 use crate::compile::lists::Lists;
 use crate::ir::program::{Program, Step};
 use crate::plan::mutant::Mutant;
@@ -93,7 +93,7 @@ fn functions(
     explicit: &mut [Vec<usize>],
 ) {
     let mut called_on: HashMap<StreamKey, Called> = HashMap::new();
-    let host = by_host::host_device(program);
+    let host = by_others::host_device(program);
     for (unit, (positions, stream)) in units.iter().zip(streams).enumerate() {
         if stream.stream_type != StreamType::Compute {
             continue;
@@ -103,7 +103,7 @@ fn functions(
         let mut all_of: SmallVec<[StreamKey; 2]> = SmallVec::from_iter([*stream]);
         let is_block = positions.len() > 1;
         for step in steps().filter(|_| is_block) {
-            if let RunsOn::Host(device) = by_host::runs_on(program, step, host)
+            if let RunsOn::Host(device) = by_others::runs_on(program, step, host)
                 && let of_step = (StreamKey { device, ..*stream })
                 && !all_of.contains(&of_step)
             {

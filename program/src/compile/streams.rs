@@ -5,7 +5,8 @@
 //! compute stream. A function is called on the compute stream of the device that the recording names, which is no CUDA device. Critical sections
 //! begin and end on the stream for that, as those of lists do.
 //!
-//! All steps of a block run on one compute stream: that of the device that they use beside CPUs, or of a CPU if they use none ([`by_host`]).
+//! All steps of a block run in the order of one compute stream: that of the first device that they use beside CPUs, or of a CPU if they use none. Steps of other
+//! devices of its kind, and of CPUs, run between its commands ([`by_others`]).
 
 use std::ops::Range;
 
@@ -13,15 +14,15 @@ use streamvm_ep::DeviceId;
 use streamvm_instructions::{Error, HOST_DEVICE, Place, ProgramError, copy_stream};
 use streamvm_stream::{StreamKey, StreamType};
 
-use crate::compile::by_host::{self, RunsOn};
+use crate::compile::by_others::{self, RunsOn};
 use crate::ir::program::{Operand, Program, Step, Work};
 
 /// The stream of each unit, on the lane of its steps.
 ///
 /// # Errors
-/// [`ProgramError::NotCompiled`] if a block uses several devices beside CPUs, or several lanes.
+/// [`ProgramError::NotCompiled`] if a block uses devices of several kinds beside CPUs, or several lanes.
 pub(super) fn of(program: &Program, kept: &[usize], units: &[Range<usize>]) -> Result<Vec<StreamKey>, Error> {
-    let host = by_host::host_device(program);
+    let host = by_others::host_device(program);
     let mut streams = Vec::with_capacity(units.len());
     for positions in units {
         let numbers = &kept[positions.clone()];
@@ -71,17 +72,17 @@ fn of_step_in_block(
     block: Option<StreamKey>,
 ) -> Result<Option<StreamKey>, String> {
     let mut found = block;
-    for device in by_host::devices(program, step, host) {
+    for device in by_others::devices(program, step, host) {
         match found.map(|stream| stream.device) {
-            Some(known) if known == device => {}
+            Some(known) if known == device || known.kind == device.kind && !device.kind.is_run_by_host() => {}
             Some(known) if !known.kind.is_cpu() || device.kind.is_run_by_host() => {
                 return Err(two_devices(step, device, known));
             }
             _ => found = Some(StreamKey::new(device, StreamType::Compute, 0)),
         }
     }
-    let cpu = match by_host::runs_on(program, step, host) {
-        RunsOn::Host(cpu) | RunsOn::Both(cpu, ..) => Some(cpu),
+    let cpu = match by_others::runs_on(program, step, host) {
+        RunsOn::Host(cpu) | RunsOn::Both(cpu, _) => Some(cpu),
         RunsOn::Device(_) | RunsOn::Nothing => None,
     };
     if let (Some(cpu), Some(block)) = (cpu, found)
@@ -96,7 +97,10 @@ fn of_step_in_block(
 /// Why a step cannot use `device` in a block that uses `block`.
 fn two_devices(step: &Step, device: DeviceId, block: DeviceId) -> String {
     let uses = if step.work.is_mark() { "has a condition on" } else { "uses" };
-    let beside = if block.kind.is_run_by_host() { "no other device" } else { "CPUs, and no other device" };
+    let beside = match block.kind.is_run_by_host() {
+        true => "no other device".to_owned(),
+        false => format!("CPUs and {} devices", block.kind),
+    };
     format!(
         "{uses} {device}, and the block uses {block}; beside {block} it can use {beside}: move what uses {device} before the block or after it, or copy \
          what the block needs of it before the block"

@@ -156,24 +156,24 @@ fn what_cannot_be_compiled_says_why() {
         (
             |r| {
                 let (x, yes) =
-                    (r.feed("x", SIM, DType::F32, &[4])?, r.feed("yes", DeviceId::sim(1), DType::Bool, &[])?);
+                    (r.feed("x", DeviceId::cuda(0), DType::F32, &[4])?, r.feed("yes", SIM, DType::Bool, &[])?);
                 let y = x.neg()?;
                 r.if_true(&yes, || y.copy_from(&x))?;
                 r.fetch("y", &y)
             },
             CompileOptions::default(),
-            "uses sim:0, and the block uses sim:1; beside sim:1 it can use CPUs, and no other device",
+            "uses cuda:0, and the block uses sim:0; beside sim:0 it can use CPUs and sim devices",
         ),
         (
             |r| {
                 let (yes, inner) =
-                    (r.feed("yes", SIM, DType::Bool, &[])?, r.feed("no", DeviceId::sim(1), DType::Bool, &[])?);
+                    (r.feed("yes", SIM, DType::Bool, &[])?, r.feed("no", DeviceId::cuda(0), DType::Bool, &[])?);
                 let y = r.full(DeviceId::cpu(1), DType::F32, &[16], 0.0)?;
                 r.if_true(&yes, || r.if_true(&inner, || y.fill(1.0)))?;
                 r.fetch("y", &y)
             },
             CompileOptions::default(),
-            "has a condition on sim:1, and the block uses sim:0",
+            "has a condition on cuda:0, and the block uses sim:0",
         ),
     ];
     for (case, options, part) in cases {

@@ -158,31 +158,38 @@ pub struct Segment {
     /// earlier ones of its lane, and after those of other lanes that it names.
     pub branches: Vec<SegmentBranch>,
     /// The steps of its blocks that are not, or not alone, commands of its device, in their order; none on a CPU.
-    pub host: Vec<HostPart>,
+    pub others: Vec<OtherPart>,
 }
 
-/// Neighbouring steps of a segment on a device that runs commands later in which the host has a part.
+/// Neighbouring steps of a segment on a device that runs commands later in which another device, or the host, has a part.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct HostPart {
-    /// The steps, as a range of [`Compiled::steps`]: one, unless the host runs them.
+pub struct OtherPart {
+    /// The steps, as a range of [`Compiled::steps`]: one, unless the other device runs them.
     pub steps: Range<usize>,
-    /// The CPU.
+    /// The other device: a CPU where the host has a part.
     pub device: DeviceId,
-    /// How the host takes part in the steps.
-    pub role: HostRole,
+    /// How it takes part in the steps.
+    pub role: OtherRole,
 }
 
-/// What the host does for steps of a segment of another device.
+/// What another device does for steps of a segment.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum HostRole {
+pub enum OtherRole {
     /// It runs them.
     Run,
-    /// It copies the source of a copy to the flag, which the device copies to the target.
-    Upload,
-    /// It copies the flag, to which the device has copied the source of a copy, to the target.
-    Download,
-    /// It reads the condition of the block that the step begins, in its memory.
+    /// It, a CPU, copies the source of a copy to the flag, which this device copies to the target.
+    Upload(DeviceId),
+    /// It, a CPU, copies the flag, to which this device has copied the source of a copy, to the target.
+    Download(DeviceId),
+    /// It has the condition of the block that the step begins. The host reads it: in memory of a CPU, or in the flag, to which another device copies it.
     Condition,
+}
+
+impl OtherRole {
+    /// Whether values are copied by way of the flag.
+    pub fn uses_flag(self) -> bool {
+        matches!(self, OtherRole::Upload(_) | OtherRole::Download(_))
+    }
 }
 
 /// Steps of a segment that one lane runs in their order.
@@ -285,8 +292,8 @@ impl Compiled {
                 buffer.bytes = bytes.max().unwrap_or(0).max(buffer.bytes);
             }
         }
-        for Segment { uses, host, .. } in &self.segments {
-            let through_flag = host.iter().filter(|part| matches!(part.role, HostRole::Upload | HostRole::Download));
+        for Segment { uses, others, .. } in &self.segments {
+            let through_flag = others.iter().filter(|part| part.role.uses_flag());
             let operands = through_flag.flat_map(|part| &program.steps[self.order[part.steps.start]].operands);
             let bytes =
                 operands.map(|it| it.layout.elements() * program.value(it.value).dtype.size()).max().unwrap_or(0);
@@ -329,11 +336,11 @@ impl Compiled {
         }
     }
 
-    /// The devices whose streams run it, and CPUs that run steps between commands of a device, each once, in the order of their first segments. The stream of critical sections does not count.
+    /// The devices whose streams run it, and those that run steps between commands of another device, each once, in the order of their first segments. The stream of critical sections does not count.
     pub fn devices(&self) -> Vec<DeviceId> {
         let mut devices = Vec::new();
         for segment in self.segments.iter().filter(|segment| !segment.is_section_mark()) {
-            for device in std::iter::once(segment.stream.device).chain(segment.host.iter().map(|part| part.device)) {
+            for device in std::iter::once(segment.stream.device).chain(segment.others.iter().map(|part| part.device)) {
                 if !devices.contains(&device) {
                     devices.push(device);
                 }

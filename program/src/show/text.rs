@@ -8,7 +8,7 @@ use streamvm_stream::{StreamKey, StreamType};
 
 use crate::ir::program::Work;
 use crate::plan::compiled::{
-    BufferRole, Compiled, CompiledStep, FusedBy, HostPart, HostRole, Located, Segment, SegmentBranch, Storage,
+    BufferRole, Compiled, CompiledStep, FusedBy, Located, OtherPart, OtherRole, Segment, SegmentBranch, Storage,
 };
 
 impl Compiled {
@@ -95,14 +95,14 @@ impl Compiled {
     }
 }
 
-/// The line before steps in which the host has a part.
-fn write_host_part(f: &mut fmt::Formatter<'_>, HostPart { steps, device, role }: &HostPart) -> fmt::Result {
+/// The line before steps in which another device has a part.
+fn write_other_part(f: &mut fmt::Formatter<'_>, OtherPart { steps, device, role }: &OtherPart) -> fmt::Result {
     let (first, last) = (steps.start, steps.end - 1);
     match role {
-        HostRole::Run if first == last => writeln!(f, "%{first} runs on {device}:"),
-        HostRole::Run => writeln!(f, "%{first} to %{last} run on {device}:"),
-        HostRole::Upload | HostRole::Download => writeln!(f, "%{first} is copied by way of {device}:"),
-        HostRole::Condition => writeln!(f, "%{first} reads its condition on {device}:"),
+        OtherRole::Run if first == last => writeln!(f, "%{first} runs on {device}:"),
+        OtherRole::Run => writeln!(f, "%{first} to %{last} run on {device}:"),
+        OtherRole::Upload(_) | OtherRole::Download(_) => writeln!(f, "%{first} is copied by way of {device}:"),
+        OtherRole::Condition => writeln!(f, "%{first} reads its condition on {device}:"),
     }
 }
 
@@ -136,7 +136,7 @@ impl fmt::Display for Compiled {
         let mut segments = self.segments.iter().enumerate().peekable();
         let branches = self.segments.iter().flat_map(|segment| segment.branches.iter().enumerate());
         let mut branches = branches.peekable();
-        let mut host = self.segments.iter().flat_map(|segment| &segment.host).peekable();
+        let mut others = self.segments.iter().flat_map(|segment| &segment.others).peekable();
         let mut too_small = self.too_small_for_graphs().into_iter().peekable();
         let mut blocks: usize = 0;
         let width = self.step_count().saturating_sub(1).to_string().len();
@@ -169,8 +169,8 @@ impl fmt::Display for Compiled {
                     }
                 }
             }
-            if let Some(part) = host.next_if(|part| part.steps.start == position) {
-                write_host_part(f, part)?;
+            if let Some(part) = others.next_if(|part| part.steps.start == position) {
+                write_other_part(f, part)?;
             }
             if matches!(step.work, Work::Else | Work::End) {
                 blocks -= 1;

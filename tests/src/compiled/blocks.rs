@@ -157,7 +157,7 @@ pub fn count_to(by: By<'_>, device: DeviceId, x: &Tensor, most: i32) -> Result<(
 enum Kinds {
     /// Branches, loops and calls of programs.
     All,
-    /// Those, in which a CPU runs some of the steps of another device.
+    /// Those, in which a CPU or another device runs some of the steps.
     Mixed,
     /// All but loops.
     WithoutLoops,
@@ -192,16 +192,21 @@ fn on_cpu(tensor: &Tensor) -> Result<Tensor, Error> {
     if tensor.place() == Place::Device(CPU) { Ok(tensor.clone()) } else { tensor.to(CPU) }
 }
 
-/// The same tensor on another device; the tensor itself on a CPU.
+/// The same tensor on a device other than its own; the tensor itself where all devices are a CPU.
 fn on_device(device: DeviceId, tensor: &Tensor) -> Result<Tensor, Error> {
     if device == CPU { Ok(tensor.clone()) } else { tensor.to(device) }
 }
 
+/// Another device of the same kind; a CPU itself.
+pub(super) fn another(device: DeviceId) -> DeviceId {
+    if device == CPU { CPU } else { DeviceId { index: device.index ^ 1, ..device } }
+}
+
 /// Makes drawn calls over `numbers`, vectors on a device that the calls overwrite, and nests blocks up to `depth` deep. Some call functions on a CPU, or compute
-/// there.
+/// there, or on another device.
 fn calls(by: By<'_>, common: Common<'_>, seed: u64, numbers: &[Tensor], depth: usize) -> Result<(), Error> {
     let Common { device, kinds, counted } = common;
-    let mixed = device == CPU || kinds == Kinds::Mixed;
+    let (mixed, another) = (device == CPU || kinds == Kinds::Mixed, another(device));
     let mut draw = Random::new(seed, 0);
     // What this block makes; a block in it may use that, too.
     let mut known = numbers.to_vec();
@@ -220,7 +225,7 @@ fn calls(by: By<'_>, common: Common<'_>, seed: u64, numbers: &[Tensor], depth: u
             }
             // What the device decides about by itself.
             5 if !mixed => known.push(x.neg()?),
-            5 => match inner % 5 {
+            5 => match inner % 8 {
                 0 => {
                     let sum = on_cpu(&x.neg()?)?;
                     by.call_fn("adds", CPU, vec![on_cpu(&y)?.read(), sum.update()], add)?;
@@ -233,9 +238,18 @@ fn calls(by: By<'_>, common: Common<'_>, seed: u64, numbers: &[Tensor], depth: u
                     let sums = on_device(device, &(&pairs + &pairs.maximum(&(&pairs * 2)?)?)?)?;
                     target.reshape(&[2, 2])?.transpose(0, 1)?.copy_from(&sums)?;
                 }
+                3 | 4 => {
+                    let sum = (&on_device(another, &x)? + &on_device(another, &y)?)?;
+                    known.push(on_device(device, &sum)?);
+                }
+                5 => {
+                    let there = on_device(another, &on_cpu(&target)?)?;
+                    count_to(by, another, &there.sum(&[])?.minimum(&by.full(another, 3)?)?, 4)?;
+                    target.copy_from(&on_device(device, &(&there + 1)?)?)?;
+                }
                 kind => {
                     let there = on_cpu(&target)?;
-                    functions::call_in_block(kind as usize - 3, CPU, &there, by)?;
+                    functions::call_in_block(kind as usize - 6, CPU, &there, by)?;
                     if device != CPU {
                         target.copy_from(&there)?;
                     }
@@ -244,9 +258,13 @@ fn calls(by: By<'_>, common: Common<'_>, seed: u64, numbers: &[Tensor], depth: u
             6 => {
                 let (then, otherwise) = (known.clone(), known.clone());
                 let condition = x.sum(&[])?.lt(&y.sum(&[])?)?;
-                let is_there = mixed && inner.is_multiple_of(3);
+                let condition = match inner % 3 {
+                    0 if mixed => on_cpu(&condition)?,
+                    1 if mixed => on_device(another, &condition)?,
+                    _ => condition,
+                };
                 by.if_else(
-                    &if is_there { on_cpu(&condition)? } else { condition },
+                    &condition,
                     || calls(by, common, inner, &then, depth - 1),
                     Some(|| calls(by, common, inner ^ 0xff00, &otherwise, depth - 1)),
                 )?;
@@ -265,8 +283,12 @@ fn calls(by: By<'_>, common: Common<'_>, seed: u64, numbers: &[Tensor], depth: u
                 known.extend(fed);
             }
             _ => {
-                // The host may count for the device.
-                let counts = if mixed && inner.is_multiple_of(3) { CPU } else { device };
+                // Another one may count for the device.
+                let counts = match inner % 3 {
+                    0 if mixed => CPU,
+                    1 if mixed => another,
+                    _ => device,
+                };
                 let (round, most) = (by.full(counts, 0)?, by.full(counts, 1 + draw.below(3) as i32)?);
                 let goes_on = round.lt(&most)?;
                 by.while_true(&goes_on, || {
@@ -291,8 +313,10 @@ pub struct Drawn {
     pub fused_in_loops: usize,
     /// Calls of functions in blocks.
     pub functions: usize,
-    /// Parts of the host in blocks of other devices.
+    /// Parts of CPUs in blocks of other devices.
     pub by_host: usize,
+    /// Parts of other devices in blocks of a device.
+    pub by_devices: usize,
 }
 
 /// Runs a drawn program of nested blocks over vectors on `device`, several times, each from where the run before ended, and compares with eager
@@ -403,7 +427,9 @@ fn try_compare_blocks(
     let executable = vm.compile(&parsed, &parameters, options).expect("it compiles");
     check_plan(executable.compiled(), seed)?;
     drawn.removed += program.steps.len() - executable.compiled().steps().len();
-    drawn.by_host += executable.compiled().segments().iter().map(|segment| segment.host.len()).sum::<usize>();
+    for part in executable.compiled().segments().iter().flat_map(|segment| &segment.others) {
+        *if part.device.kind.is_cpu() { &mut drawn.by_host } else { &mut drawn.by_devices } += 1;
+    }
     drawn.fused_in_loops += fused_in_loops_of(executable.compiled());
     let values = |tensors: &[Tensor]| -> Vec<Vec<i32>> {
         tensors.iter().map(|tensor| tensor.to_vec::<i32>().expect("it runs")).collect()

@@ -9,6 +9,7 @@
 pub mod block_scenarios;
 pub mod blocks;
 mod bounded;
+pub mod devices_scenarios;
 mod expressions;
 mod functions;
 mod judge;

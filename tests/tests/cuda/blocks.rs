@@ -11,6 +11,7 @@ use streamvm_tests::compiled::block_scenarios::{SCENARIOS, endless};
 use streamvm_tests::compiled::blocks::{
     By, Drawn, compare_drawn, compare_drawn_branches, compare_drawn_mixed, count_to,
 };
+use streamvm_tests::compiled::devices_scenarios::DEVICES_SCENARIOS;
 use streamvm_tests::compiled::mixed_scenarios::MIXED_SCENARIOS;
 use streamvm_tests::{cases, single_steps, until, within};
 
@@ -19,7 +20,7 @@ const MODES: [Mode; 2] = [Mode::Threaded, Mode::Inline];
 
 #[test]
 fn blocks_do_what_they_must() {
-    for (scenario, run) in SCENARIOS.into_iter().chain(MIXED_SCENARIOS) {
+    for (scenario, run) in SCENARIOS.into_iter().chain(MIXED_SCENARIOS).chain(DEVICES_SCENARIOS) {
         for mode in MODES {
             let driver = Standin::load("devices=2;pageable=1;delay=20");
             let said = format!("{scenario}, {mode:?}");
@@ -51,7 +52,7 @@ fn drawn_blocks_compute_what_the_host_computes() {
         for seed in 1..=programs {
             compare_drawn_mixed(&vm, CUDA, seed, &mut mixed);
         }
-        assert!(mixed.by_host as u64 > 3 * programs, "{mixed:?}");
+        assert!(mixed.by_host as u64 > 3 * programs && mixed.by_devices as u64 > 3 * programs, "{mixed:?}");
         vm.shutdown(Duration::from_secs(60)).expect("it ends");
         assert_eq!(driver.findings(), "", "{mode:?}");
     }

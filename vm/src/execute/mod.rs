@@ -32,4 +32,5 @@ pub(crate) mod scheduler;
 pub(crate) mod section_gate;
 pub(crate) mod stall;
 pub(crate) mod stream_runner;
+pub(crate) mod streams_beside;
 pub(crate) mod worker;

@@ -13,16 +13,16 @@ use streamvm_ep::{
 };
 use streamvm_instructions::{Cause, Error, ProgramError};
 use streamvm_program::{
-    BufferRole, Compiled, CompiledStep, FusedBy, FusedSteps, HostRole, Located, Segment, SegmentBranch, SegmentUse,
+    BufferRole, Compiled, CompiledStep, FusedBy, FusedSteps, Located, OtherRole, Segment, SegmentBranch, SegmentUse,
     StepFunction, Storage, ValueId, Work,
 };
 
 use crate::dispatch::function_outcome::FunctionOutcome;
 use crate::execute::environment::Environment;
 use crate::program_cache::function::{CallTime, LoadedFunction, not_finite};
-use crate::program_cache::host_parts;
 use crate::program_cache::loaded::{ForSizes, LoadedProgram, LoadedSegment};
 use crate::program_cache::only_kernel::OnlyKernel;
+use crate::program_cache::other_parts;
 
 impl LoadedProgram {
     /// Finds the kernels of a compiled program.
@@ -166,10 +166,10 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment, graphs: Graph
     }
     let device = env.devices.get(segment.stream.device)?;
     let (kind, loaded) = (segment.stream.device.kind, loaded_steps(env, compiled, segment)?);
-    let host = host_parts::host_steps(env, compiled, segment, &loaded)?;
+    let others = other_parts::other_steps(env, compiled, segment, &loaded)?;
     let branches = branches_of(env, compiled, segment);
     let groups = groups(compiled, segment.steps.clone(), |steps| {
-        let next = segment.host.get(segment.host.partition_point(|part| part.steps.end <= steps.start));
+        let next = segment.others.get(segment.others.partition_point(|part| part.steps.end <= steps.start));
         next.is_none_or(|part| !part.steps.contains(&steps.start))
     });
     let prepared = device.prepare(ep::Segment {
@@ -178,7 +178,7 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment, graphs: Graph
         groups,
         branches,
         flag: flag(compiled, segment),
-        host,
+        others,
         options: SegmentOptions {
             smallest_graph: compiled.captures().then(|| compiled.smallest_graph()),
             graphs,
@@ -236,15 +236,15 @@ fn loaded_steps(
 ) -> Result<Vec<(SequenceStep, ProgramStep)>, Error> {
     // For each block around a step whether it is a loop.
     let mut blocks: SmallVec<[bool; 8]> = SmallVec::new();
-    let mut host = segment.host.iter().filter(|part| part.role == HostRole::Run).peekable();
+    let mut others = segment.others.iter().filter(|part| part.role == OtherRole::Run).peekable();
     let of_step = |(position, step): (usize, CompiledStep<'_>)| {
         match step.work {
             Work::If | Work::While => blocks.push(matches!(step.work, Work::While)),
             Work::End => _ = blocks.pop(),
             _ => {}
         }
-        while host.next_if(|part| part.steps.end <= position).is_some() {}
-        let device = match host.peek() {
+        while others.next_if(|part| part.steps.end <= position).is_some() {}
+        let device = match others.peek() {
             Some(part) if part.steps.contains(&position) => part.device,
             _ => segment.stream.device,
         };
@@ -277,15 +277,15 @@ pub(super) fn groups(
 
 /// The buffer to which conditions of blocks and outputs are copied for the host.
 #[allow(unsafe_code, reason = "says that the host may read the flag")]
-fn flag(compiled: &Compiled, segment: &Segment) -> Option<SequenceFlag> {
-    let place = segment.uses.iter().position(|it| is_flag(compiled, it))?;
+pub(super) fn flag(compiled: &Compiled, segment: &Segment) -> Option<SequenceFlag> {
     // SAFETY: the compiler gives a flag page-locked memory of the host. The engine calls the rest of a segment once the device has passed what was queued
     // before: see `RestOfSegment`.
-    Some(unsafe { SequenceFlag::new(place) })
+    place_of_flag(compiled, segment).map(|place| unsafe { SequenceFlag::new(place) })
 }
 
-pub(super) fn is_flag(compiled: &Compiled, segment_use: &SegmentUse) -> bool {
-    matches!(compiled.buffers()[segment_use.buffer].role, BufferRole::Flag(_))
+/// The index of that buffer.
+pub(super) fn place_of_flag(compiled: &Compiled, segment: &Segment) -> Option<usize> {
+    segment.uses.iter().position(|it| matches!(compiled.buffers()[it.buffer].role, BufferRole::Flag(_)))
 }
 
 /// The branches of a segment, in the numbers of its steps. Where callers run all work, functions are called in their threads, in the order of the steps.

@@ -141,8 +141,8 @@ impl LoadedProgram {
         let of_branch = |branch: &SegmentBranch| size_of::<SegmentBranch>() + size_of_val(branch.after.as_slice());
         let of_segment = |segment: &Segment| {
             let branches: usize = segment.branches.iter().map(of_branch).sum();
-            let host = size_of_val(segment.host.as_slice());
-            size_of::<Segment>() + segment.uses.len() * size_of::<SegmentUse>() + branches + host
+            let others = size_of_val(segment.others.as_slice());
+            size_of::<Segment>() + segment.uses.len() * size_of::<SegmentUse>() + branches + others
         };
         let segments: usize = self.compiled.segments().iter().map(of_segment).sum();
         let arenas = size_of_val(self.compiled.arenas());

@@ -22,8 +22,8 @@ use smallvec::SmallVec;
 use streamvm_ep::backend::check::{check_copy, check_fill};
 use streamvm_ep::{
     BlockStart, CallError, CommandSequence, Commands, DType, DeviceKind, Error, EventId, FnContext, FusedKernel,
-    GraphBlocks, GraphKey, GraphStart, Graphs, InlineFn, KernelCall, Label, LoopsRun, Op, Operand, Prepared,
-    ProgramStep, RawCall, RawFn, Scalar, SegmentRun, SequenceError, Site, StepNote, Stream,
+    GraphBlocks, GraphKey, GraphStart, Graphs, InlineFn, Instruction, KernelCall, Label, LoopsRun, Op, Operand,
+    Prepared, ProgramStep, RawCall, RawFn, Scalar, SegmentRun, SequenceError, Site, StepNote, Stream,
 };
 
 use crate::driver::{Driver, DriverFailure, EventHandle, Extent, StreamHandle};
@@ -292,6 +292,16 @@ unsafe impl Stream for CudaStream {
         self.progress.begin(stream, seq);
     }
 
+    fn instruction(&self) -> Option<Instruction> {
+        let CudaStream { stream, seq, .. } = *self;
+        Some(match &self.label {
+            Some((what, site)) => {
+                Instruction::Labelled(Label { what: what.clone(), site: *site, ..Label::new(stream, seq, "") })
+            }
+            None => Instruction::Numbered { stream, seq },
+        })
+    }
+
     fn step_note(&self) -> Option<Arc<StepNote>> {
         Some(self.step_note.clone())
     }
@@ -481,6 +491,18 @@ impl Commands for CudaStream {
 
     fn fill(&mut self, target: &mut Operand<'static>, value: Scalar) -> Result<(), Error> {
         Stream::fill(self, target, value)
+    }
+
+    fn instruction(&self) -> Option<Instruction> {
+        Stream::instruction(self)
+    }
+
+    fn record(&mut self, event: EventId) -> Result<(), Error> {
+        Stream::record(self, event)
+    }
+
+    fn wait(&mut self, event: EventId) -> Result<(), Error> {
+        Stream::wait(self, event)
     }
 
     fn step_note(&self) -> Option<Arc<StepNote>> {

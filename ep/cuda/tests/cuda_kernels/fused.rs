@@ -255,6 +255,14 @@ impl Commands for Simulated<'_> {
         Ok(())
     }
 
+    fn record(&mut self, _: EventId) -> Result<(), streamvm_ep::Error> {
+        unreachable!("no step is another device's")
+    }
+
+    fn wait(&mut self, _: EventId) -> Result<(), streamvm_ep::Error> {
+        unreachable!("no step is another device's")
+    }
+
     fn graphs(&mut self) -> Option<&mut dyn Graphs> {
         Some(self)
     }

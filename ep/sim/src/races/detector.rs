@@ -129,10 +129,10 @@ impl Detector {
         self.lock().add_actor(name.into(), true)
     }
 
-    /// Sets the actor of the stream that labels call `stream`. A stream of a simulated device does this itself. For an instruction with
-    /// an [actor of its own](Label::actor), reports still name the actor of its stream.
+    /// Sets the actor of the stream that labels call `stream`, if it has none. A stream of a simulated device does this itself; one that takes over some commands
+    /// of another one changes nothing. For an instruction with an [actor of its own](Label::actor), reports still name the actor of its stream.
     pub fn bind(&self, stream: u32, actor: ActorId) {
-        self.lock().streams.insert(stream, actor);
+        self.lock().streams.entry(stream).or_insert(actor);
     }
 
     /// The actor of the stream that labels call `stream`.

@@ -4,10 +4,11 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::{Command, CommandSequence, Fused, on_host};
+use super::{Command, CommandSequence, Fused, SequencePosition, by_others};
 use crate::call::kernel::KernelCall;
 use crate::call::label::ProgramStep;
 use crate::call::operand::Operand;
+use crate::call::prepared::SegmentRun;
 use crate::errors::error::Error;
 use crate::errors::sequence_error::SequenceError;
 use crate::sequence::blocks::{Part, Parts};
@@ -15,7 +16,7 @@ use crate::sequence::branches::Turn;
 use crate::sequence::buffers::located;
 use crate::sequence::commands::{Commands, Graphs};
 use crate::sequence::graph::GraphStart;
-use crate::sequence::host_steps::{HostSteps, HostWork};
+use crate::sequence::others::OtherSteps;
 use crate::sequence::step::{MOST_OPERANDS, SequenceWork, params_of_run};
 
 /// Neighbouring steps that are all announced together, or all queued one by one.
@@ -35,14 +36,22 @@ pub(super) struct RunNow {
     pub(super) rounds: u64,
 }
 
-/// Divides the steps. A single command is queued by itself: a graph would save no call. With `alone`, each command is. Steps of the host are stretches of their own.
+impl RunNow {
+    /// The run of steps of others, at their beginning.
+    pub(super) fn of_part(self, position: &SequencePosition) -> SegmentRun {
+        let RunNow { number, rounds } = self;
+        SegmentRun { rounds, loops_since: position.rounds.since(), ..SegmentRun::new(number) }
+    }
+}
+
+/// Divides the steps. A single command is queued by itself: a graph would save no call. With `alone`, each command is. Steps of others are stretches of their own.
 ///
 /// # Errors
 /// [`SequenceError::Blocks`]
 pub(super) fn parts(
     steps: &[Command],
     fused: &[Fused],
-    host: &[HostSteps],
+    others: &[OtherSteps],
     alone: bool,
 ) -> Result<Vec<Part<Stretch>>, SequenceError> {
     let mut parts = Parts::new();
@@ -54,18 +63,16 @@ pub(super) fn parts(
     let joins_next = |number: usize| {
         let (one, next) = (&steps[number], &steps[number + 1]);
         let is_alike = is_same_in_each_run(one) == is_same_in_each_run(next);
-        let is_on_host = [number, number + 1].iter().any(|&step| on_host::at(host, step).is_some());
-        let may_join = !one.step.work.is_mark() && !next.step.work.is_mark() && is_alike && !is_on_host;
+        let is_of_others = [number, number + 1].iter().any(|&step| by_others::at(others, step).is_some());
+        let may_join = !one.step.work.is_mark() && !next.step.work.is_mark() && is_alike && !is_of_others;
         may_join && (!alone || is_one_command(number, number + 1))
     };
     while begin < steps.len() {
-        if let Some(HostSteps {
-            steps: of_host,
-            work: HostWork::Run(_) | HostWork::Upload(_) | HostWork::Download(_),
-        }) = on_host::at(host, begin)
+        if let Some(OtherSteps { steps: of_others, .. }) =
+            by_others::at(others, begin).filter(|others| !others.is_condition())
         {
-            parts.work(Stretch { steps: of_host.clone(), together: false });
-            begin = of_host.end;
+            parts.work(Stretch { steps: of_others.clone(), together: false });
+            begin = of_others.end;
             continue;
         }
         let last = (begin..steps.len() - 1).find(|&number| !joins_next(number)).unwrap_or(steps.len() - 1);
@@ -89,8 +96,8 @@ pub(super) fn commands(steps: &Range<usize>, fused: &[Fused]) -> usize {
 }
 
 /// Whether the steps of a stretch can be part of a graph.
-pub(super) fn is_announced(stretch: &Stretch, steps: &[Command], host: &[HostSteps]) -> bool {
-    on_host::at(host, stretch.steps.start).is_none() && steps[stretch.steps.clone()].iter().all(is_same_in_each_run)
+pub(super) fn is_announced(stretch: &Stretch, steps: &[Command], others: &[OtherSteps]) -> bool {
+    by_others::at(others, stretch.steps.start).is_none() && steps[stretch.steps.clone()].iter().all(is_same_in_each_run)
 }
 
 /// Whether the step is the same command in each run over the same buffers, and reports nothing that belongs to one launch.

@@ -4,8 +4,10 @@
 //! |---|---|
 //! | a kernel or fill over memory of a CPU, a function, an inner block of such steps alone | on the host |
 //! | a copy between memories that the host reaches | on the host |
-//! | a copy between memory of the device and of the host | half by the device, half by the host, by way of the flag |
-//! | any other, such as a copy from or to page-locked memory | on the device |
+//! | a copy between memory of a device and of the host | half by that device, half by the host, by way of the flag |
+//! | any other, such as a copy from or to page-locked memory | on the device of its output |
+//!
+//! A block may use several devices of a kind: the first one has the segment, and steps of the others run between its commands.
 
 use std::ops::Range;
 
@@ -13,17 +15,17 @@ use streamvm_ep::DeviceId;
 use streamvm_instructions::{HOST_DEVICE, Place};
 
 use crate::ir::program::{Operand, Program, Step, Value, Work};
-use crate::plan::compiled::{HostPart, HostRole};
+use crate::plan::compiled::{OtherPart, OtherRole};
 
 /// The devices that run a step of a block.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum RunsOn {
-    /// A device other than a CPU: the one of these operands.
+    /// A device other than a CPU.
     Device(DeviceId),
     /// This CPU.
     Host(DeviceId),
-    /// This CPU and a device, one after the other.
-    Both(DeviceId, DeviceId, HostRole),
+    /// A CPU and a device, one after the other: the CPU, and the role.
+    Both(DeviceId, OtherRole),
     /// It ends a block, and does nothing.
     Nothing,
 }
@@ -42,10 +44,10 @@ pub(super) fn runs_on(program: &Program, step: &Step, host: DeviceId) -> RunsOn 
         };
     };
     match (end(source), end(target)) {
-        (End::Host(cpu), End::Device(device)) => RunsOn::Both(cpu, device, HostRole::Upload),
-        (End::Device(device), End::Host(cpu)) => RunsOn::Both(cpu, device, HostRole::Download),
+        (End::Host(cpu), End::Device(device)) => RunsOn::Both(cpu, OtherRole::Upload(device)),
+        (End::Device(device), End::Host(cpu)) => RunsOn::Both(cpu, OtherRole::Download(device)),
         (_, End::Host(cpu)) | (End::Host(cpu), End::Locked(_)) => RunsOn::Host(cpu),
-        // Of two devices the target's; the other one is found by the check of the block.
+        // Of two devices the target's, as for eager copies.
         (_, End::Device(device) | End::Locked(device)) => RunsOn::Device(device),
     }
 }
@@ -89,15 +91,20 @@ pub(super) fn host_device(program: &Program) -> DeviceId {
     devices.find(|device| device.kind.is_cpu()).unwrap_or(HOST_DEVICE)
 }
 
-/// The steps at these positions of a segment on a device that runs commands later which are not, or not alone, commands of the device. `order` has the number of
-/// the step at each position.
-pub(super) fn parts(program: &Program, host: DeviceId, order: &[usize], positions: Range<usize>) -> Vec<HostPart> {
+/// The steps at these positions of a segment of `main`, a device that runs commands later, which are not, or not alone, commands of that device. `order` has the
+/// number of the step at each position.
+pub(super) fn parts(
+    program: &Program,
+    (host, main): (DeviceId, DeviceId),
+    order: &[usize],
+    positions: Range<usize>,
+) -> Vec<OtherPart> {
     let step = |position: usize| &program.steps[order[position]];
     if !positions.clone().any(|position| step(position).work.is_mark()) {
         return Vec::new();
     }
-    let blocks = HostBlocks::of(positions.clone().map(step), |step| runs_on(program, step, host));
-    let mut found: Vec<HostPart> = Vec::new();
+    let blocks = OneRunner::of(positions.clone().map(step), |step| runs_on(program, step, host));
+    let mut found: Vec<OtherPart> = Vec::new();
     let (mut next, mut depth) = (positions.start, 0);
     // The end of steps that the next one may join. Outside of inner blocks a function is a part by itself, which a report about a run that hangs
     // names.
@@ -108,70 +115,90 @@ pub(super) fn parts(program: &Program, host: DeviceId, order: &[usize], position
         let calls = step(here).function().is_some();
         let mut run = |device: DeviceId, end: usize| {
             match found.last_mut() {
-                Some(HostPart { steps, device: known, .. }) if joined == here && *known == device && !calls => {
+                Some(OtherPart { steps, device: known, .. }) if joined == here && *known == device && !calls => {
                     steps.end = end;
                 }
-                _ => found.push(HostPart { steps: here..end, device, role: HostRole::Run }),
+                _ => found.push(OtherPart { steps: here..end, device, role: OtherRole::Run }),
             }
             joined = if calls { usize::MAX } else { end };
         };
         let on = runs_on(program, step(here), host);
-        match (&step(here).work, on) {
-            (Work::End, _) => depth -= 1,
-            (Work::If | Work::While, RunsOn::Host(device)) => match blocks.end_of(here - positions.start) {
+        let other = match on {
+            RunsOn::Host(device) => Some(device),
+            RunsOn::Device(device) => Some(device).filter(|device| *device != main),
+            RunsOn::Both(..) | RunsOn::Nothing => None,
+        };
+        match (&step(here).work, on, other) {
+            (Work::End, ..) => depth -= 1,
+            (Work::If | Work::While, _, Some(device)) => match blocks.end_of(here - positions.start) {
                 Some(end) if depth > 0 => {
                     next = positions.start + end;
                     run(device, next);
                 }
                 _ => {
                     depth += 1;
-                    found.push(HostPart { steps: here..next, device, role: HostRole::Condition });
+                    found.push(OtherPart { steps: here..next, device, role: OtherRole::Condition });
                 }
             },
-            (Work::If | Work::While, _) => depth += 1,
-            (Work::Else, _) => {}
+            (Work::If | Work::While, _, None) => depth += 1,
+            (Work::Else, ..) => {}
             // Steps outside of blocks are on the device of their segment.
-            (_, RunsOn::Host(device)) if depth > 0 => run(device, next),
-            (_, RunsOn::Both(device, _, role)) if depth > 0 => found.push(HostPart { steps: here..next, device, role }),
+            (_, _, Some(device)) if depth > 0 => run(device, next),
+            (_, RunsOn::Both(device, role), _) if depth > 0 => {
+                found.push(OtherPart { steps: here..next, device, role });
+            }
             _ => {}
         }
     }
     found
 }
 
-/// The blocks that the host runs whole.
-struct HostBlocks {
+/// The blocks all of whose steps one runner runs: the host, or one device.
+struct OneRunner {
     /// For each step that begins one, the step after its end.
     ends: Vec<Option<usize>>,
 }
 
-impl HostBlocks {
-    fn of<'p>(steps: impl Iterator<Item = &'p Step>, runs_on: impl Fn(&Step) -> RunsOn) -> HostBlocks {
+/// Who runs the steps of a block that has begun, as far as is known.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Runner {
+    Host,
+    Device(DeviceId),
+    Several,
+}
+
+impl OneRunner {
+    fn of<'p>(steps: impl Iterator<Item = &'p Step>, runs_on: impl Fn(&Step) -> RunsOn) -> OneRunner {
         let mut ends: Vec<Option<usize>> = Vec::new();
-        // Blocks that have begun, and whether the host runs all of them so far.
-        let mut open: Vec<(usize, bool)> = Vec::new();
+        let mut open: Vec<(usize, Runner)> = Vec::new();
         for (place, step) in steps.enumerate() {
             ends.push(None);
-            let by_host = matches!(runs_on(step), RunsOn::Host(_) | RunsOn::Nothing);
-            if matches!(step.work, Work::If | Work::While) {
-                open.push((place, true));
+            let runner = match runs_on(step) {
+                RunsOn::Host(_) => Some(Runner::Host),
+                RunsOn::Device(device) => Some(Runner::Device(device)),
+                RunsOn::Both(..) => Some(Runner::Several),
+                RunsOn::Nothing => None,
+            };
+            if let (Work::If | Work::While, Some(runner)) = (&step.work, runner) {
+                open.push((place, runner));
             }
-            if let Some((_, all)) = open.last_mut() {
-                *all &= by_host;
-            }
-            if step.work == Work::End
-                && let Some((begin, all)) = open.pop()
-            {
-                ends[begin] = all.then_some(place + 1);
-                if let Some((_, around)) = open.last_mut() {
-                    *around &= all;
+            let add = |open: &mut Vec<(usize, Runner)>, runner: Runner| {
+                if let Some((_, known)) = open.last_mut().filter(|(_, known)| *known != runner) {
+                    *known = Runner::Several;
                 }
+            };
+            runner.into_iter().for_each(|runner| add(&mut open, runner));
+            if step.work == Work::End
+                && let Some((begin, runner)) = open.pop()
+            {
+                ends[begin] = (runner != Runner::Several).then_some(place + 1);
+                add(&mut open, runner);
             }
         }
-        HostBlocks { ends }
+        OneRunner { ends }
     }
 
-    /// The step after the block that begins here, if the host runs it whole.
+    /// The step after the block that begins here, if one runner runs all of it.
     fn end_of(&self, begin: usize) -> Option<usize> {
         self.ends[begin]
     }
