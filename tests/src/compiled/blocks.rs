@@ -244,7 +244,8 @@ fn calls(by: By<'_>, common: Common<'_>, seed: u64, numbers: &[Tensor], depth: u
                 }
                 5 => {
                     let there = on_device(another, &on_cpu(&target)?)?;
-                    count_to(by, another, &there.sum(&[])?.minimum(&by.full(another, 3)?)?, 4)?;
+                    let from = there.sum(&[])?.minimum(&by.full(another, 3)?)?.maximum(&by.full(another, 1)?)?;
+                    count_to(by, another, &from, 4)?;
                     target.copy_from(&on_device(device, &(&there + 1)?)?)?;
                 }
                 kind => {

@@ -342,7 +342,9 @@ fn try_compare(
         (0..SIDE_BY_SIDE).map(run).collect::<Vec<_>>().into_iter().try_for_each(check)?;
         for round in SIDE_BY_SIDE..ROUNDS {
             check(run(round))?;
-            vm.wait_all().expect("nothing fails");
+            let refused =
+                |error| Verdict { failing: Failing::Refused, text: format!("seed {seed}, round {round}: {error}") };
+            vm.wait_all().map_err(refused)?;
         }
         Ok(compiled.clone())
     };
