@@ -289,7 +289,7 @@ fn what_cannot_be_compiled_is_rejected() {
     fs::write(at("ports.txt"), "program p\nt0 = tensor cpu:0 f32[4]\nfeed x t0\nfetch y t9\n").unwrap();
     fs::write(at("twice.txt"), "program p\nt0 = tensor cpu:0 f32[4]\nt1 = tensor cpu:0 f32[4]\nfeed x t0\nfeed x t1\n")
         .unwrap();
-    let block = "program p\nt0 = tensor sim:1 bool[]\nt1 = tensor sim:0 f32[4]\nif t0\n%0 fill compute@sim:0:0 4 -> t1 f32[4]\nend\n";
+    let block = "program p\nt0 = tensor sim:0 bool[]\nt1 = tensor cuda:0 f32[4]\nif t0\n%0 fill compute@cuda:0:0 4 -> t1 f32[4]\nend\n";
     fs::write(at("device.txt"), format!("{block}feed a t0\nparam b t1\n")).unwrap();
     fs::write(at("good.txt"), "program p\nt0 = tensor cpu:0 f32[4]\nfeed x t0\nfetch y t0\n").unwrap();
     fs::write(at("bytes.txt"), b"program p\n\xff\n").unwrap();
@@ -320,7 +320,7 @@ fn what_cannot_be_compiled_is_rejected() {
         (vec!["twice.txt"], "twice.txt:5: error: expected a name that no other feed has; found \"x\""),
         (
             vec!["device.txt"],
-            "device.txt: error: program \"p\" cannot be compiled: step 1 (fill) uses sim:0, and the block uses sim:1",
+            "device.txt: error: program \"p\" cannot be compiled: step 1 (fill) uses cuda:0, and the block uses sim:0",
         ),
         (vec!["good.txt", "--program", "q"], "good.txt: error: there is no program \"q\"; this file has \"p\""),
         (vec!["bytes.txt"], "bytes.txt: error: this is no UTF-8 text"),

@@ -61,7 +61,7 @@ pub use call::closure::{INLINE_BYTES, InlineFn};
 pub use call::fn_context::{FnContext, MAX_WRITES, Reads, Writes};
 pub use call::kernel::{Kernel, KernelCall, KernelFn};
 pub use call::kernel_registry::KernelRegistry;
-pub use call::label::{Instruction, Label, ProgramStep};
+pub use call::label::{Label, ProgramStep};
 pub use call::op_states::OpStates;
 pub use call::operand::{Access, Operand};
 pub use call::prepared::{Executes, Prepared, RestOfSegment, SegmentCall, SegmentRun, SequenceTime};
@@ -96,9 +96,9 @@ pub use sequence::commands::{Commands, Graphs};
 pub use sequence::fused_group::{FusedGroup, FusedKernel, MOST_FUSED_VIEWS};
 pub use sequence::graph::{BlockStart, GraphBlocks, GraphKey, GraphOwner, GraphStart, LoopEnd, LoopsRun};
 pub use sequence::{
-    CommandSequence, DeviceCode, ExecuteOnHost, HostCode, LendsStreams, MakeKernel, NotFinite, OtherSteps, OtherWork,
+    CommandSequence, DeviceCode, ExecuteOnHost, HostCode, LentStream, MakeKernel, NotFinite, OtherSteps, OtherWork,
     Segment, SegmentOptions, SequenceBranch, SequenceBuffer, SequenceCode, SequenceFlag, SequenceFunction,
-    SequenceGroup, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork, StreamBeside, call_checking_finite,
+    SequenceGroup, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork, StreamLender, call_checking_finite,
 };
 pub use tensor::accuracy::{Accuracy, Samples};
 pub use tensor::dtype::{DType, Element};

@@ -21,10 +21,10 @@ use crate::execute::backpressure::Backpressure;
 use crate::execute::completion::Completion;
 use crate::execute::context::Context;
 use crate::execute::environment::Environment;
+use crate::execute::lent_streams::LentStreams;
 use crate::execute::locked_context::LockedContext;
 use crate::execute::section_gate::SectionGate;
 use crate::execute::stall::Stall;
-use crate::execute::streams_beside::StreamsBeside;
 use crate::mode::{Choice, Mode};
 use crate::observe::instruments::{Faults, SimMachine};
 use crate::program_cache::cache::ProgramCache;
@@ -120,7 +120,7 @@ impl VmBuilder {
             contexts: known,
             devices,
             kernels,
-            streams_beside: StreamsBeside::default(),
+            lent_streams: LentStreams::default(),
             tells_ops,
             threaded,
             inline_tasks: inline.is_some().then(MpscQueue::new),

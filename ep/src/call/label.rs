@@ -60,20 +60,6 @@ impl Label {
     }
 }
 
-/// The instruction that commands of a stream belong to, as far as the stream was told.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Instruction {
-    /// By [`Stream::begin`](crate::Stream::begin).
-    Labelled(Label),
-    /// By [`Stream::number`](crate::Stream::number).
-    Numbered {
-        /// The number of the stream, given by the engine.
-        stream: u32,
-        /// The number of the instruction on that stream.
-        seq: u64,
-    },
-}
-
 impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.what)?;

@@ -47,6 +47,8 @@ pub struct SegmentRun {
     pub rounds: u64,
     /// When the first of them began, if a loop is bounded in time.
     pub loops_since: Option<Instant>,
+    /// The stream and the number of the instruction, as in its [`Label`](crate::Label): reports of failures name it.
+    pub instruction: (u32, u64),
     /// How far a run that has paused has come: a value of the stream that executes it.
     pub position: Option<Box<dyn Any + Send>>,
 }
@@ -54,7 +56,7 @@ pub struct SegmentRun {
 impl SegmentRun {
     /// The run of this number, at its beginning.
     pub fn new(number: u64) -> SegmentRun {
-        SegmentRun { number, rounds: 0, loops_since: None, position: None }
+        SegmentRun { number, rounds: 0, loops_since: None, instruction: (0, 0), position: None }
     }
 }
 
@@ -77,6 +79,7 @@ pub struct SegmentCall<'a> {
     stream: &'a mut dyn Executes,
     /// The operands of the instruction. Not public: only a prepared segment may use them.
     operands: &'a mut [Operand<'static>],
+    instruction: (u32, u64),
     /// Left by a function whose run has paused.
     pub rest: &'a mut Option<RestOfSegment>,
 }
@@ -92,13 +95,15 @@ pub struct RestOfSegment {
 }
 
 impl<'a> SegmentCall<'a> {
-    /// The arguments for segments over `operands`, on `stream`. The function leaves in `rest` what is to be done if its run pauses.
+    /// The arguments for segments over `operands`, on `stream`. `instruction` is the stream and the number of the instruction, as in its label. The function leaves in `rest`
+    /// what is to be done if its run pauses.
     pub fn new(
         stream: &'a mut dyn Executes,
         operands: &'a mut [Operand<'static>],
+        instruction: (u32, u64),
         rest: &'a mut Option<RestOfSegment>,
     ) -> SegmentCall<'a> {
-        SegmentCall { stream, operands, rest }
+        SegmentCall { stream, operands, instruction, rest }
     }
 
     /// Executes a segment over the operands of the instruction.
@@ -111,6 +116,7 @@ impl<'a> SegmentCall<'a> {
         prepared: &dyn Prepared,
         run: &mut SegmentRun,
     ) -> Result<Option<ProgramStep>, SequenceError> {
+        run.instruction = self.instruction;
         self.stream.execute(prepared, self.operands, run)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::call::closure::InlineFn;
 use crate::call::fn_context::FnContext;
 use crate::call::kernel::KernelCall;
-use crate::call::label::{Instruction, Label, ProgramStep};
+use crate::call::label::{Label, ProgramStep};
 use crate::call::operand::Operand;
 use crate::call::prepared::{Executes, Prepared, SegmentRun};
 use crate::call::raw::RawFn;
@@ -49,8 +49,9 @@ pub unsafe trait Stream: Any + Send {
     /// an engine without an observer can call it for each instruction. A stream that reports nothing ignores it.
     fn number(&mut self, _stream: u32, _seq: u64) {}
 
-    /// The instruction that its commands belong to, so that another stream can take over some of them; `None` for a stream that reports nothing.
-    fn instruction(&self) -> Option<Instruction> {
+    /// The label that [`begin`](Stream::begin) has set last, for a stream that takes over some commands of the instruction; `None` if it was not called since
+    /// [`number`](Stream::number), and for a stream that reports nothing.
+    fn label(&self) -> Option<Label> {
         None
     }
 
@@ -206,12 +207,12 @@ impl<S: Stream + ?Sized> Commands for OneByOne<'_, S> {
         self.0.fill(target, value)
     }
 
-    fn instruction(&self) -> Option<Instruction> {
-        self.0.instruction()
+    fn label(&self) -> Option<Label> {
+        self.0.label()
     }
 
-    fn record(&mut self, event: EventId) -> Result<(), Error> {
-        self.0.record(event)
+    fn synchronize(&mut self) -> Result<(), Error> {
+        self.0.synchronize()
     }
 
     fn wait(&mut self, event: EventId) -> Result<(), Error> {

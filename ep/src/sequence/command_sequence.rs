@@ -22,8 +22,8 @@
 //! announced once its condition is known, and the sequence returns after it, because it must learn how the loop has ended before it queues what follows. So
 //! nothing of a loop is launched while the caller may still find out that an input has failed.
 //!
-//! Some steps of blocks are not the device's ([`OtherSteps`](crate::OtherSteps)). Before a step of the host the sequence returns, too, unless nothing was queued since
-//! it was called again; then it runs the step and goes on. Steps of another device are queued on a stream of that device, between events.
+//! Some steps of blocks are not the device's ([`OtherSteps`](crate::OtherSteps)). Before such a step the sequence returns, too, unless nothing was queued since
+//! it was called again. Then the host runs the step, and the sequence goes on; or it is queued on a stream of another device, and the sequence returns until it has run.
 //!
 //! A sequence that is looked into ([`CommandSequence::checking_finite`], [`CommandSequence::timing`]) returns after each command in the same way: when it
 //! is called again, the command has run, so its output, which was copied to the flag, and its time are known.
@@ -59,7 +59,7 @@ use crate::sequence::fused_group::{FusedGroup, FusedKernel};
 use crate::sequence::graph::{GraphKey, GraphOwner};
 use crate::sequence::group::SequenceGroup;
 use crate::sequence::looks::Look;
-use crate::sequence::others::{Code, OtherSteps, OtherWork, RunBeside};
+use crate::sequence::others::{Code, LentRun, OtherSteps, OtherWork};
 use crate::sequence::segment::{Segment, SequenceFlag};
 use crate::sequence::step::{MOST_OPERANDS, SequenceMemory, SequenceOperand, SequenceStep};
 use crate::sequence::times::PartTime;
@@ -124,8 +124,8 @@ pub(crate) struct SequencePosition {
     /// What was queued of the command of that part, if the sequence is looked into.
     stage: Stage,
     rounds: Rounds,
-    /// The steps of that part, which another device runs, if they have paused.
-    beside: Option<RunBeside>,
+    /// The run of that part on another device, if it has begun.
+    lent: Option<LentRun>,
     /// Whether a loop was launched as a whole before that part, and has run.
     has_run_loop: bool,
     /// When the command of that part was queued, if the sequence is looked into.
@@ -205,7 +205,7 @@ impl CommandSequence {
             Some(Ok(position)) => *position,
             Some(Err(_)) => return Err(SequenceError::Foreign),
         };
-        let step = self.run(stream, operands, run.number, &mut position)?;
+        let step = self.run(stream, operands, (run.number, run.instruction), &mut position)?;
         (run.rounds, run.loops_since) = (position.rounds.made(), position.rounds.since());
         if step.is_some() {
             run.position = Some(Box::new(position));
@@ -456,7 +456,8 @@ impl CommandSequence {
 
     /// Queues commands on `stream` over `buffers`, which are the buffers in the same order, from `position` on: one for each step up to
     /// the next block whose condition the host reads, and a copy of that condition, or up to the next step that the host runs. If it is looked into, one for the next step, and a
-    /// copy of its output. Does not wait for them. `number` is the number of the run, which decides about its random numbers.
+    /// copy of its output. Does not wait for them. `number` is the number of the run, which decides about its random numbers, and `instruction`
+    /// the stream and the number of the instruction.
     ///
     /// Returns `None` once all commands of the run are queued. Otherwise returns the step that begins the block, that the host runs next, or whose command was queued. Then the caller
     /// calls again, with the same operands and the same position, once everything that was queued on the stream so far has run.
@@ -467,7 +468,7 @@ impl CommandSequence {
         &self,
         stream: &mut dyn Commands,
         buffers: &mut [Operand<'static>],
-        number: u64,
+        (number, instruction): (u64, (u32, u64)),
         position: &mut SequencePosition,
     ) -> Result<Option<ProgramStep>, SequenceError> {
         self.buffers.check(buffers)?;
@@ -478,15 +479,15 @@ impl CommandSequence {
             self.note_loop(graphs.loops_run(), position)?;
         }
         while let Some(part) = self.parts.get(position.next) {
-            let run = RunNow { number, rounds: position.rounds.made() };
+            let run = RunNow { number, rounds: position.rounds.made(), instruction };
             if !position.is_known && self.launch_blocks(stream, buffers, run, position)? {
                 position.is_drained = false;
                 continue;
             }
             match part {
                 Part::Work(stretch) if let Some(others) = self.others_at(stretch.steps.start) => {
-                    if !self.run_by_others(others, stream, buffers, run, position)? {
-                        return Ok(Some(self.steps[stretch.steps.start].label));
+                    if let Some(step) = self.run_by_others(others, stream, buffers, run, position)? {
+                        return Ok(Some(step));
                     }
                     position.next += 1;
                 }
@@ -506,7 +507,19 @@ impl CommandSequence {
                     (position.next, position.is_drained) = (position.next + 1, false);
                 }
                 Part::Jump(to) => position.next = *to,
-                Part::Test(test) if position.is_known || position.is_drained && self.is_in_memory_of_host(test) => {
+                Part::Test(test) => {
+                    let paused = match self.others_at(test.step) {
+                        _ if position.is_known => None,
+                        Some(others) => self.run_by_others(others, stream, buffers, run, position)?,
+                        None => {
+                            self.queue(&(test.step..test.step + 1), stream, buffers, run)?;
+                            position.is_known = true;
+                            Some(self.steps[test.step].label)
+                        }
+                    };
+                    if let Some(step) = paused {
+                        return Ok(Some(step));
+                    }
                     let is_true = self.reads_true(test, buffers)?;
                     let has_steps = is_true || test.has_else();
                     let is_launched = has_steps && self.launch_blocks(stream, buffers, run, position)?;
@@ -515,16 +528,6 @@ impl CommandSequence {
                         return Ok(Some(self.steps[test.step].label));
                     }
                     position.next = test.next(position.next, is_true, &mut position.rounds, &self.stops)?;
-                }
-                Part::Test(test) => {
-                    match self.others_at(test.step) {
-                        Some(others) => _ = self.run_by_others(others, stream, buffers, run, position)?,
-                        None => {
-                            self.queue(&(test.step..test.step + 1), stream, buffers, run)?;
-                            position.is_known = true;
-                        }
-                    }
-                    return Ok(Some(self.steps[test.step].label));
                 }
             }
         }

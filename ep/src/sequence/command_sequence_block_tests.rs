@@ -1,10 +1,13 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::tests::{Listing, add, steps, vector};
 use super::*;
 use crate::call::kernel::Kernel;
 use crate::call::operand::Access;
+use crate::errors::error::Error;
 use crate::names::site::Site;
 use crate::sequence::graph::{GraphStart, LoopEnd, LoopsRun};
-use crate::sequence::others::{HostCode, OtherWork};
+use crate::sequence::others::{DeviceCode, HostCode, LentStream, OtherWork, StreamLender};
 use crate::sequence::step::{SequenceOperand, SequenceWork};
 use crate::tensor::dtype::DType;
 use crate::tensor::layout::Layout;
@@ -82,6 +85,15 @@ pub(super) fn with_blocks(most_rounds: u64) -> Result<CommandSequence, SequenceE
 /// These steps, over the buffers of [`with_blocks`]: `out = a + a[1..]` or a division that may fail, `out = 7`, `a[0] = out[1]`, and blocks. The condition of
 /// a loop is the first bool, and that of an `if` the second.
 pub(super) fn of_words(words: &'static str, most_rounds: u64) -> Result<CommandSequence, SequenceError> {
+    of_words_with(words, most_rounds, Vec::new())
+}
+
+/// The same with steps of others.
+fn of_words_with(
+    words: &'static str,
+    most_rounds: u64,
+    others: Vec<OtherSteps>,
+) -> Result<CommandSequence, SequenceError> {
     let bool_at = |offset| SequenceOperand { dtype: DType::Bool, ..vector(2, offset, 1, Access::Read) };
     let step = |(number, what): (usize, &'static str)| {
         let [add, fill, copy] = <[_; 3]>::try_from(steps()).expect("three steps");
@@ -107,7 +119,74 @@ pub(super) fn of_words(words: &'static str, most_rounds: u64) -> Result<CommandS
     };
     let words: Vec<&'static str> = words.split(' ').collect();
     let steps = words.into_iter().enumerate().map(step).collect();
-    CommandSequence::new(DeviceKind::SIM, &[12, 8, 2, 1], Some(SequenceFlag(3)), steps)
+    let buffers = [12, 8, 2, 1].map(SequenceBuffer::Bytes).to_vec();
+    CommandSequence::with_others(DeviceKind::SIM, buffers, Some(SequenceFlag(3)), steps, others)
+}
+
+/// Lends a stream that pauses so often, and counts how often it is finished.
+struct Lends {
+    pauses: usize,
+    finished: Arc<AtomicUsize>,
+}
+
+impl StreamLender for Lends {
+    fn lend(&self) -> Result<Box<dyn LentStream>, Error> {
+        Ok(Box::new(Lends { pauses: self.pauses, finished: self.finished.clone() }))
+    }
+}
+
+impl LentStream for Lends {
+    fn execute(
+        &mut self,
+        stream: &mut dyn Commands,
+        _: &dyn Prepared,
+        _: &mut [Operand<'static>],
+        run: &mut SegmentRun,
+    ) -> Result<Option<ProgramStep>, SequenceError> {
+        stream.synchronize().expect("it only lists");
+        run.rounds += 1;
+        let inner = ProgramStep { number: 9, name: "inner", site: Site::caller() };
+        let paused = self.pauses.checked_sub(1).map(|left| self.pauses = left);
+        Ok(paused.map(|()| inner))
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        self.finished.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// A run returns before steps of another device unless nothing is queued, after each piece of them, and at their inner steps; a condition of another device is read from the
+/// flag.
+#[test]
+fn steps_of_another_device_are_between_two_pauses() {
+    let finished = Arc::new(AtomicUsize::new(0));
+    let code = |pauses: usize| {
+        let label = ProgramStep { number: 0, name: "other", site: Site::caller() };
+        let fill = SequenceStep {
+            work: SequenceWork::Fill(Scalar::from(7i32)),
+            operands: vec![vector(1, 0, 2, Access::Write)],
+        };
+        let steps = vec![(fill, label)];
+        let prepared = CommandSequence::new(DeviceKind::SIM, &[12, 8], None, steps.clone()).expect("a fill");
+        DeviceCode::new(&steps, Box::new(prepared), Arc::new(Lends { pauses, finished: finished.clone() }))
+    };
+    let run = |others: Vec<(Range<usize>, OtherWork)>, flags: &[bool]| {
+        // SAFETY: nothing is executed.
+        let others = others.into_iter().map(|(steps, work)| unsafe { OtherSteps::new(steps, work) }).collect();
+        let sequence = of_words_with("while fill fill copy end", 9, others).expect("a sequence");
+        let (result, queued) = run_blocks(&sequence, flags);
+        (result.map_err(|error| error.to_string()), words(&queued), finished.swap(0, Ordering::Relaxed))
+    };
+    let whole = run(vec![(2..3, OtherWork::Device(code(0)))], &[true, true, true, false]);
+    let expected = "copy while:true fill fill:true synchronize fill:true copy copy while:false";
+    assert_eq!(whole, (Ok(()), expected.to_owned(), 1));
+    let pausing = run(vec![(1..2, OtherWork::Device(code(2)))], &[true, true, true, true, false]);
+    let expected = "copy while:true synchronize inner:true synchronize inner:true synchronize fill:true fill copy copy while:false";
+    assert_eq!(pausing, (Ok(()), expected.to_owned(), 3), "nothing is queued before it");
+    let condition = run(vec![(0..1, OtherWork::CopiedCondition(code(0)))], &[true, true, true, false, false]);
+    let expected = "while:true synchronize while:true fill fill copy while:true synchronize while:false";
+    assert_eq!((condition.1.as_str(), condition.2), (expected, 2), "{:?}", condition.0);
 }
 
 /// Runs the steps of [`with_blocks`]; what the host finds in the flag at each call is given.

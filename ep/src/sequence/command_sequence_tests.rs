@@ -61,8 +61,8 @@ impl Commands for Listing {
         self.add(&format!("fill {value:?}"), &[target])
     }
 
-    fn record(&mut self, event: EventId) -> Result<(), Error> {
-        self.queued.push(format!("record {event}"));
+    fn synchronize(&mut self) -> Result<(), Error> {
+        self.queued.push("synchronize".to_owned());
         Ok(())
     }
 

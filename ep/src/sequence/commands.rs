@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::call::kernel::KernelCall;
-use crate::call::label::{Instruction, ProgramStep};
+use crate::call::label::{Label, ProgramStep};
 use crate::call::operand::Operand;
 use crate::call::step_note::StepNote;
 use crate::errors::error::Error;
@@ -35,16 +35,16 @@ pub trait Commands {
     /// Those of [`Stream::fill`](crate::Stream::fill).
     fn fill(&mut self, target: &mut Operand<'static>, value: Scalar) -> Result<(), Error>;
 
-    /// The instruction that its commands belong to; see [`Stream::instruction`](crate::Stream::instruction).
-    fn instruction(&self) -> Option<Instruction> {
+    /// The label of the instruction that its commands belong to; see [`Stream::label`](crate::Stream::label).
+    fn label(&self) -> Option<Label> {
         None
     }
 
-    /// Marks the place after every command so far; see [`Stream::record`](crate::Stream::record).
+    /// Blocks until every command so far has completed; see [`Stream::synchronize`](crate::Stream::synchronize).
     ///
     /// # Errors
-    /// Those of [`Stream::record`](crate::Stream::record).
-    fn record(&mut self, event: EventId) -> Result<(), Error>;
+    /// Those of [`Stream::synchronize`](crate::Stream::synchronize).
+    fn synchronize(&mut self) -> Result<(), Error>;
 
     /// Holds back later commands; see [`Stream::wait`](crate::Stream::wait).
     ///

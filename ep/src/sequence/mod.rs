@@ -50,6 +50,6 @@ pub use command_sequence::{CommandSequence, MakeKernel};
 pub use finite::{NotFinite, call_checking_finite};
 pub use function::{SequenceCode, SequenceFunction};
 pub use group::SequenceGroup;
-pub use others::{DeviceCode, ExecuteOnHost, HostCode, LendsStreams, OtherSteps, OtherWork, StreamBeside};
+pub use others::{DeviceCode, ExecuteOnHost, HostCode, LentStream, OtherSteps, OtherWork, StreamLender};
 pub use segment::{Segment, SegmentOptions, SequenceFlag};
 pub use step::{SequenceMemory, SequenceOperand, SequenceStep, SequenceWork};

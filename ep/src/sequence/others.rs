@@ -1,8 +1,8 @@
 //! Steps that others run between the commands of a device, in a segment of a device that runs commands later.
 //!
 //! Such steps lie in loops and branches. The host runs functions of the caller, kernels over memory of the host, and copies between that memory and the
-//! device's, in the thread that queues the commands, once all commands before them have completed. Another device runs the steps over its memory: their
-//! commands are queued on a stream of that device, which waits for the segment's stream before them; afterwards the segment's stream waits for that one.
+//! device's, in the thread that queues the commands. Another device runs the steps over its memory: their commands are queued on a stream of that device, which
+//! is lent to the run. Before either, all commands of the segment so far have completed; after those of another device, the run pauses until they have.
 
 use std::fmt;
 use std::ops::Range;
@@ -56,10 +56,10 @@ pub struct HostCode {
     execute: Arc<ExecuteOnHost>,
 }
 
-/// Steps that another device has prepared, with streams of that device.
+/// Steps that another device has prepared, with who lends streams of that device.
 pub struct DeviceCode {
     code: Code,
-    streams: Arc<dyn LendsStreams>,
+    lender: Arc<dyn StreamLender>,
 }
 
 /// The operands that a step which another one runs uses.
@@ -74,22 +74,22 @@ pub(super) struct StepUses {
 pub type ExecuteOnHost =
     dyn Fn(&dyn Prepared, &mut [Operand<'static>], &mut SegmentRun) -> Result<(), SequenceError> + Send + Sync;
 
-/// Lends streams of a device. Thread-safe.
-pub trait LendsStreams: Send + Sync {
-    /// A stream that nobody else uses until it is dropped.
+/// Lends streams of a device to runs of segments that are another device's. Thread-safe.
+pub trait StreamLender: Send + Sync {
+    /// A stream with no commands, which nobody else uses until it is dropped.
     ///
     /// # Errors
     /// Those of [`Device::create_stream`](crate::Device::create_stream).
-    fn lend(&self) -> Result<Box<dyn StreamBeside>, Error>;
+    fn lend(&self) -> Result<Box<dyn LentStream>, Error>;
 }
 
-/// A stream of a device that runs steps between commands of another stream.
-pub trait StreamBeside: Send {
-    /// [`Stream::execute`](crate::Stream::execute) on this stream. Its commands come after everything that was queued on `stream`, and what is queued on
-    /// `stream` from now on comes after them, also if this returns an error.
+/// A stream of a device that runs steps of a segment of another device. When it is dropped, all of its commands have completed, or never will.
+pub trait LentStream: Send {
+    /// [`Stream::execute`](crate::Stream::execute) on this stream, for an instruction of `stream`, all of whose commands have completed. What is queued on `stream` from now
+    /// on comes after the commands of this one, if this returns without an error.
     ///
     /// # Errors
-    /// Those of [`Stream::execute`](crate::Stream::execute), [`Stream::record`](crate::Stream::record) and [`Stream::wait`](crate::Stream::wait).
+    /// Those of [`Stream::execute`](crate::Stream::execute), [`Stream::synchronize`](crate::Stream::synchronize).
     fn execute(
         &mut self,
         stream: &mut dyn Commands,
@@ -97,12 +97,20 @@ pub trait StreamBeside: Send {
         operands: &mut [Operand<'static>],
         run: &mut SegmentRun,
     ) -> Result<Option<ProgramStep>, SequenceError>;
+
+    /// Blocks until its commands have completed, which is at once when those that come after them have.
+    ///
+    /// # Errors
+    /// Those of [`Stream::synchronize`](crate::Stream::synchronize): the device may be lost.
+    fn finish(&mut self) -> Result<(), Error>;
 }
 
-/// A run of steps of another device that has paused.
-pub(super) struct RunBeside {
-    stream: Box<dyn StreamBeside>,
-    run: SegmentRun,
+/// A run of steps on a lent stream, which has paused or whose commands are queued.
+pub(super) struct LentRun {
+    pub(super) stream: Box<dyn LentStream>,
+    pub(super) run: SegmentRun,
+    /// Whether all of its commands are queued.
+    pub(super) is_whole: bool,
 }
 
 impl OtherSteps {
@@ -114,8 +122,8 @@ impl OtherSteps {
     ///   another device the memory that its part uses.
     /// * A run that has paused is continued only once everything that was queued on its stream before has completed, commands and waits of earlier instructions among
     ///   it, also if the run itself has queued nothing.
-    /// * What executes [`HostCode`] uses the memory of its steps alone, keeps no operand, and leaves the operands as they are. The streams of [`DeviceCode`] do what
-    ///   [`StreamBeside::execute`] says.
+    /// * What executes [`HostCode`] uses the memory of its steps alone, keeps no operand, and leaves the operands as they are. The streams that are lent to [`DeviceCode`] do what
+    ///   [`LentStream`] says.
     pub unsafe fn new(steps: Range<usize>, work: OtherWork) -> OtherSteps {
         OtherSteps { steps, work }
     }
@@ -224,36 +232,21 @@ impl DeviceCode {
     pub fn new(
         steps: &[(SequenceStep, ProgramStep)],
         prepared: Box<dyn Prepared>,
-        streams: Arc<dyn LendsStreams>,
+        lender: Arc<dyn StreamLender>,
     ) -> DeviceCode {
-        DeviceCode { code: Code::new(steps, prepared), streams }
+        DeviceCode { code: Code::new(steps, prepared), lender }
     }
 
-    /// Queues it between the commands of `stream`, over the buffers of the segment, of which it is the steps from `first` on. A run that has paused is left in `paused`, and
-    /// goes on from there.
+    pub(super) fn code(&self) -> &Code {
+        &self.code
+    }
+
+    /// A stream of the device.
     ///
     /// # Errors
-    /// Those of [`StreamBeside::execute`], with the numbers of the segment.
-    pub(super) fn run(
-        &self,
-        first: usize,
-        stream: &mut dyn Commands,
-        buffers: &mut [Operand<'static>],
-        begin: SegmentRun,
-        paused: &mut Option<RunBeside>,
-    ) -> Result<SegmentRun, SequenceError> {
-        let failed = |error| SequenceError::Step { step: first, error };
-        let (mut beside, mut run) = match paused.take() {
-            Some(RunBeside { stream, run }) => (stream, run),
-            None => (self.streams.lend().map_err(failed)?, begin),
-        };
-        let step = beside.execute(stream, &*self.code.prepared, buffers, &mut run);
-        let step = step.map_err(|error| error.counted_from(first))?;
-        let now = SegmentRun { position: None, ..run };
-        if step.is_some() {
-            *paused = Some(RunBeside { stream: beside, run });
-        }
-        Ok(now)
+    /// Those of [`StreamLender::lend`].
+    pub(super) fn lend(&self) -> Result<Box<dyn LentStream>, Error> {
+        self.lender.lend()
     }
 }
 
@@ -269,8 +262,8 @@ impl fmt::Debug for DeviceCode {
     }
 }
 
-impl fmt::Debug for RunBeside {
+impl fmt::Debug for LentRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunBeside").field("run", &self.run).finish_non_exhaustive()
+        f.debug_struct("LentRun").field("run", &self.run).finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! Where the steps of a block run whose segment is on a device that runs commands later: most are commands of the device, and some are the host's.
+//! Where the steps of a block run whose segment is on a device that runs commands later: most are commands of the device, and some are the host's or another device's.
 //!
 //! | step | runs |
 //! |---|---|
@@ -6,6 +6,7 @@
 //! | a copy between memories that the host reaches | on the host |
 //! | a copy between memory of a device and of the host | half by that device, half by the host, by way of the flag |
 //! | any other, such as a copy from or to page-locked memory | on the device of its output |
+//! | an inner block of such steps of one other device alone | on that device |
 //!
 //! A block may use several devices of a kind: the first one has the segment, and steps of the others run between its commands.
 

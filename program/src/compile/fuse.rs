@@ -152,8 +152,13 @@ fn is_fusable(program: &Program, step: &Step) -> bool {
             let dtype = program.value(step.operands[op.key_input()].value).dtype;
             op.is_elementwise() && !params.refuses_elements(*op, dtype)
         }
-        // Copies with gaps are left to the kernel, which chooses the order of axes.
-        Work::Copy => step.operands.iter().all(|operand| program.is_contiguous(operand)),
+        // Copies with gaps are left to the kernel, which chooses the order of axes, and copies between devices to these: a kernel of one may not reach the memory of the other.
+        Work::Copy => {
+            let mut devices = step.operands.iter().filter_map(|operand| program.value(operand.value).place.device());
+            let first = devices.find(|device| !device.kind.is_run_by_host());
+            step.operands.iter().all(|operand| program.is_contiguous(operand))
+                && devices.all(|device| device.kind.is_run_by_host() || Some(device) == first)
+        }
         Work::Fill(_) => true,
         Work::Function(_) | Work::If | Work::Else | Work::While | Work::End => false,
         Work::SectionBegin(_) | Work::SectionEnd(_) => false,

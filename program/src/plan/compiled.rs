@@ -185,6 +185,17 @@ pub enum OtherRole {
     Condition,
 }
 
+impl OtherPart {
+    /// The devices that take part in it.
+    fn devices(&self) -> impl Iterator<Item = DeviceId> {
+        let copies = match self.role {
+            OtherRole::Upload(device) | OtherRole::Download(device) => Some(device),
+            OtherRole::Run | OtherRole::Condition => None,
+        };
+        std::iter::once(self.device).chain(copies)
+    }
+}
+
 impl OtherRole {
     /// Whether values are copied by way of the flag.
     pub fn uses_flag(self) -> bool {
@@ -340,7 +351,9 @@ impl Compiled {
     pub fn devices(&self) -> Vec<DeviceId> {
         let mut devices = Vec::new();
         for segment in self.segments.iter().filter(|segment| !segment.is_section_mark()) {
-            for device in std::iter::once(segment.stream.device).chain(segment.others.iter().map(|part| part.device)) {
+            for device in
+                std::iter::once(segment.stream.device).chain(segment.others.iter().flat_map(OtherPart::devices))
+            {
                 if !devices.contains(&device) {
                     devices.push(device);
                 }

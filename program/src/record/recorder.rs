@@ -436,8 +436,8 @@ impl Recorder {
     /// must write it. `body` is called once. What its calls make exists in the block only: a value that the next round or a later step uses is
     /// made before the loop, and `body` copies into it. `body` may record functions on CPUs ([`call_fn`](Recorder::call_fn)), which each round calls.
     ///
-    /// The block may use CPUs and devices of one other kind; compiling refuses others. The steps of CPUs in it, copies from and to them, and conditions cost a wait of the
-    /// host for the devices; the steps of several devices wait for each other on the devices.
+    /// The block may use CPUs and devices of one other kind; compiling refuses others. Its steps run in their order: where one is on a CPU or on another device than the one before, the host
+    /// waits for the device.
     ///
     /// ```
     /// use streamvm_ep::{DType, DeviceId};

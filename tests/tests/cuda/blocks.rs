@@ -35,6 +35,65 @@ fn blocks_do_what_they_must() {
     }
 }
 
+/// Where no device reaches the memory of another one, copies between them go by way of the driver.
+#[test]
+fn blocks_use_devices_that_do_not_reach_each_other() {
+    for (scenario, run) in DEVICES_SCENARIOS {
+        let driver = Standin::load("devices=2;pageable=1;peer=0;delay=20");
+        within(scenario, move || run(&Vm::builder().build().expect("an engine"), CUDA));
+        assert_eq!(driver.findings(), "", "{scenario}");
+    }
+}
+
+/// One of the devices of a loop is lost while it runs steps, at each of its kernels in turn: the run fails and says so, the other device goes on, and no command uses memory
+/// that was given back.
+#[test]
+fn a_lost_device_ends_the_loops_that_use_it() {
+    const OTHER: DeviceId = DeviceId::cuda(0);
+    for mode in MODES {
+        for lost in [CUDA, OTHER] {
+            for kernel in 1..6 {
+                let driver = Standin::load("devices=2;pageable=1;delay=50");
+                let said = format!("kernel {kernel} of {lost}, {mode:?}");
+                let vm = Vm::builder().mode(mode).build().expect("an engine");
+                let program = vm.record("counts", |r| {
+                    let (x, y) = (r.full(CUDA, DType::I32, &[8], 0)?, r.full(OTHER, DType::I32, &[8], 0)?);
+                    let (round, most) = (r.full(CUDA, DType::I32, &[], 0)?, r.full(CUDA, DType::I32, &[], 5)?);
+                    let goes_on = round.lt(&most)?;
+                    r.while_true(&goes_on, || {
+                        y.copy_from(&(&(&y + &x.to(OTHER)?)? + 1)?)?;
+                        x.copy_from(&(&x + &y.to(CUDA)?)?)?;
+                        round.copy_from(&(&round + 1)?)?;
+                        goes_on.copy_from(&round.lt(&most)?)
+                    })?;
+                    r.fetch("x", &x)
+                });
+                let options = CompileOptions::default();
+                let counts = vm.compile(program.expect("it can be recorded"), &[], &options).expect("it compiles");
+                counts.run(&[]).expect("it is submitted").wait().expect("it runs");
+                driver.fault(&format!("illegal={kernel}@{}", lost.index));
+                let left = if lost == CUDA { OTHER } else { CUDA };
+                let ended = said.clone();
+                within(&said, move || {
+                    let error = counts.run(&[]).expect("it is submitted").wait().expect_err("a device is lost");
+                    assert!(error.to_string().contains("lost"), "{ended}: {error}");
+                    for number in 0..20 {
+                        let sum = vm.full(left, DType::I32, &[8], number).and_then(|it| (&it + 1)?.to_vec::<i32>());
+                        assert_eq!(sum, Ok(vec![number + 1; 8]), "{ended}: the other device");
+                    }
+                    let _ = vm.shutdown(Duration::from_secs(60));
+                });
+                // A lost device runs nothing more, so what it was to use can be given back.
+                let findings = driver.findings();
+                let of_lost =
+                    |finding: &&str| finding.contains("before it") && finding.contains(&format!("of {lost};"));
+                let others: Vec<&str> = findings.lines().filter(|finding| !of_lost(finding)).collect();
+                assert!(others.is_empty(), "{said}: {others:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn drawn_blocks_compute_what_the_host_computes() {
     for mode in MODES {

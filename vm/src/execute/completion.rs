@@ -124,7 +124,11 @@ impl CompletionState {
                 self.late.entry((late.stream, late.seq)).or_insert((late.cause, late.step));
             }
             if let Some(observer) = env.observer.as_ref().filter(|observer| observer.traces()) {
-                observer.ran(device.take_times());
+                // Steps of a program on a lent stream have the number of an instruction of another device, whose clock is another one.
+                let is_own = |time: &ep::InstructionTime| {
+                    env.streams.iter().any(|it| it.id.0 == time.stream && it.key.device == device.id())
+                };
+                observer.ran(device.take_times().into_iter().filter(is_own).collect());
             }
         }
     }

@@ -11,9 +11,9 @@ use streamvm_stream::mutant::Planted;
 use crate::dispatch::contexts::Contexts;
 use crate::execute::backpressure::{Backpressure, Limits, Pending};
 use crate::execute::completion::Completion;
+use crate::execute::lent_streams::LentStreams;
 use crate::execute::section_gate::SectionGate;
 use crate::execute::stall::Stall;
-use crate::execute::streams_beside::StreamsBeside;
 use crate::observe::observer::Observer;
 use crate::progress::failures::Failures;
 use crate::progress::stream_state::StreamTable;
@@ -52,7 +52,7 @@ pub(crate) struct Environment {
     pub(crate) devices: DeviceRegistry,
     pub(crate) kernels: KernelRegistry,
     /// Streams for steps of programs between the commands of another device.
-    pub(crate) streams_beside: StreamsBeside,
+    pub(crate) lent_streams: LentStreams,
     /// Whether devices get the name and source line of each instruction for their reports.
     pub(crate) tells_ops: bool,
     /// Whether threads of the engine run tasks; in inline and simulated mode callers do.

@@ -15,6 +15,8 @@
 //! A [`Context`](context::Context) keeps one queue per stream and runs any stream whose head is ready. On streams whose device runs
 //! commands later, a task is [launched](launch), and [`Completion`](completion::Completion) publishes that it has passed.
 //!
+//! Steps of a program that another device runs than the instruction's are on [lent streams](lent_streams).
+//!
 //! Invariants:
 //! * Tasks of an ordered stream run in the order of their numbers.
 //! * At any time one side may dispatch an ordered stream: the scheduler while it holds tasks of that stream, else the submitters.
@@ -26,11 +28,11 @@ pub(crate) mod completion;
 pub(crate) mod context;
 pub(crate) mod environment;
 pub(crate) mod launch;
+pub(crate) mod lent_streams;
 pub(crate) mod locked_context;
 pub(crate) mod run;
 pub(crate) mod scheduler;
 pub(crate) mod section_gate;
 pub(crate) mod stall;
 pub(crate) mod stream_runner;
-pub(crate) mod streams_beside;
 pub(crate) mod worker;

@@ -55,7 +55,9 @@ impl Runner {
             }
             (Action::Segment, operands) => {
                 let (mut stream, mut rest) = (stream, None);
-                let mut context = FnContext::of_segment(SegmentCall::new(&mut stream, operands, &mut rest));
+                let instruction = (task.point.stream.0, task.point.seq);
+                let mut context =
+                    FnContext::of_segment(SegmentCall::new(&mut stream, operands, instruction, &mut rest));
                 task.function.call(&mut context).map_err(CallError::Function)?;
                 if let Some(RestOfSegment { step, function }) = rest {
                     (task.action, task.function, *condition) = (Action::Segment, function, Some(step));

@@ -53,7 +53,7 @@ pub(super) fn other_steps(
         };
         // SAFETY: the compiler makes parts of the host of steps over memory of CPUs and page-locked memory, and the flag is page-locked; it makes those of another
         // device of steps over memory of that device, and of copies. The engine calls the rest of a segment once the device has passed what was queued before: see
-        // `RestOfSegment`. A stream beside another one waits for it, and the other way round: see `StreamsBeside`.
+        // `RestOfSegment`. The drop of a lent stream waits for its commands: see `LentStreams`.
         Ok(unsafe { OtherSteps::new(of_part, work) })
     };
     segment.others.iter().map(prepare).collect()
@@ -113,7 +113,7 @@ impl Parts<'_> {
             return Err(ProgramError::NotCompiled { program, step: Some(step), what }.into());
         }
         let prepared = self.prepare(&**own, steps, range, options)?;
-        Ok(DeviceCode::new(steps, prepared, self.env.streams_beside.of(own)))
+        Ok(DeviceCode::new(steps, prepared, self.env.lent_streams.of(own)))
     }
 
     /// Prepares these steps, which `range` is of the program.

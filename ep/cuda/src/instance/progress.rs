@@ -6,7 +6,8 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The progress of one stream. Written by the thread that submits commands and by threads that see its events; both numbers only grow.
+/// The progress of one stream. Written by the thread that submits commands and by threads that see its events; both numbers only grow, unless the stream
+/// goes on with the instructions of another one, once it has run all that it had.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// The engine's number of the stream.
@@ -19,7 +20,10 @@ impl Progress {
     /// Assigns the next commands to instruction `seq` of the engine's stream.
     #[inline]
     pub(crate) fn begin(&self, stream: u32, seq: u64) {
-        self.stream.store(stream, Ordering::Relaxed);
+        if self.stream.load(Ordering::Relaxed) != stream {
+            self.stream.store(stream, Ordering::Relaxed);
+            self.passed.store(seq.saturating_sub(1), Ordering::Relaxed);
+        }
         self.launched.store(seq, Ordering::Relaxed);
     }
 
@@ -71,5 +75,7 @@ mod tests {
         assert_eq!(progress.range().map(|range| range.to_string()), Some("7:5".to_owned()));
         progress.pass(5);
         assert_eq!(progress.range(), None);
+        progress.begin(2, 3);
+        assert_eq!(progress.range().map(|range| range.to_string()), Some("2:3".to_owned()));
     }
 }

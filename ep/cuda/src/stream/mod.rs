@@ -22,8 +22,8 @@ use smallvec::SmallVec;
 use streamvm_ep::backend::check::{check_copy, check_fill};
 use streamvm_ep::{
     BlockStart, CallError, CommandSequence, Commands, DType, DeviceKind, Error, EventId, FnContext, FusedKernel,
-    GraphBlocks, GraphKey, GraphStart, Graphs, InlineFn, Instruction, KernelCall, Label, LoopsRun, Op, Operand,
-    Prepared, ProgramStep, RawCall, RawFn, Scalar, SegmentRun, SequenceError, Site, StepNote, Stream,
+    GraphBlocks, GraphKey, GraphStart, Graphs, InlineFn, KernelCall, Label, LoopsRun, Op, Operand, Prepared,
+    ProgramStep, RawCall, RawFn, Scalar, SegmentRun, SequenceError, Site, StepNote, Stream,
 };
 
 use crate::driver::{Driver, DriverFailure, EventHandle, Extent, StreamHandle};
@@ -292,14 +292,9 @@ unsafe impl Stream for CudaStream {
         self.progress.begin(stream, seq);
     }
 
-    fn instruction(&self) -> Option<Instruction> {
-        let CudaStream { stream, seq, .. } = *self;
-        Some(match &self.label {
-            Some((what, site)) => {
-                Instruction::Labelled(Label { what: what.clone(), site: *site, ..Label::new(stream, seq, "") })
-            }
-            None => Instruction::Numbered { stream, seq },
-        })
+    fn label(&self) -> Option<Label> {
+        let (what, site) = self.label.as_ref()?;
+        Some(Label { what: what.clone(), site: *site, ..Label::new(self.stream, self.seq, "") })
     }
 
     fn step_note(&self) -> Option<Arc<StepNote>> {
@@ -493,12 +488,12 @@ impl Commands for CudaStream {
         Stream::fill(self, target, value)
     }
 
-    fn instruction(&self) -> Option<Instruction> {
-        Stream::instruction(self)
+    fn label(&self) -> Option<Label> {
+        Stream::label(self)
     }
 
-    fn record(&mut self, event: EventId) -> Result<(), Error> {
-        Stream::record(self, event)
+    fn synchronize(&mut self) -> Result<(), Error> {
+        Stream::synchronize(self)
     }
 
     fn wait(&mut self, event: EventId) -> Result<(), Error> {

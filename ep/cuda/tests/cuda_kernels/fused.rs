@@ -255,7 +255,7 @@ impl Commands for Simulated<'_> {
         Ok(())
     }
 
-    fn record(&mut self, _: EventId) -> Result<(), streamvm_ep::Error> {
+    fn synchronize(&mut self) -> Result<(), streamvm_ep::Error> {
         unreachable!("no step is another device's")
     }
 

@@ -5,8 +5,8 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use streamvm_ep::{
-    CallError, CommandSequence, Device, DeviceId, Error, EventId, InlineFn, Instruction, KernelCall, Label, LateCause,
-    LateFailure, OneByOne, Operand, Prepared, ProgramStep, RawFn, Scalar, SegmentRun, SequenceError, StepNote, Stream,
+    CallError, CommandSequence, Device, DeviceId, Error, EventId, InlineFn, KernelCall, Label, LateCause, LateFailure,
+    OneByOne, Operand, Prepared, ProgramStep, RawFn, Scalar, SegmentRun, SequenceError, StepNote, Stream,
 };
 
 use crate::faults::device::pool_of;
@@ -118,8 +118,8 @@ unsafe impl Stream for FaultyStream {
         self.inner(|inner| inner.number(stream, seq));
     }
 
-    fn instruction(&self) -> Option<Instruction> {
-        self.inner(|inner| inner.instruction())
+    fn label(&self) -> Option<Label> {
+        self.inner(|inner| inner.label())
     }
 
     fn begin_step(&mut self, step: ProgramStep, buffers: &[usize]) {

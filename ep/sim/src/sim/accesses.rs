@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use streamvm_ep::{Instruction, Label, Operand, ProgramStep};
+use streamvm_ep::{Label, Operand, ProgramStep};
 
 use crate::races::Touch;
 
@@ -33,9 +33,9 @@ impl Labels {
         (self.given, self.step) = (Some(label.clone()), None);
     }
 
-    /// The instruction that was set.
-    pub(super) fn instruction(&self) -> Option<Instruction> {
-        self.given.clone().map(Instruction::Labelled)
+    /// The label that was set.
+    pub(super) fn given(&self) -> Option<Label> {
+        self.given.clone()
     }
 
     /// The next commands belong to a step of a program; see [`Stream::begin_step`](streamvm_ep::Stream::begin_step).

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use streamvm_ep::backend::check::{check_copy, check_fill};
 use streamvm_ep::{
-    ActorId, CallError, DeviceId, DeviceKind, Error, EventId, FnContext, InlineFn, Instruction, KernelCall, Label,
-    MemoryKind, Operand, ProgramStep, RawFn, Scalar, StepNote, Stream,
+    ActorId, CallError, DeviceId, DeviceKind, Error, EventId, FnContext, InlineFn, KernelCall, Label, MemoryKind,
+    Operand, ProgramStep, RawFn, Scalar, StepNote, Stream,
 };
 
 use crate::races::{Finding, FindingKind, Moment, Reach};
@@ -79,8 +79,8 @@ unsafe impl Stream for SimStream {
         self.machine.detector.bind(label.stream, self.actor);
     }
 
-    fn instruction(&self) -> Option<Instruction> {
-        self.labels.instruction()
+    fn label(&self) -> Option<Label> {
+        self.labels.given()
     }
 
     fn begin_step(&mut self, step: ProgramStep, buffers: &[usize]) {

@@ -4,12 +4,13 @@ use smallvec::SmallVec;
 
 use super::stretches::RunNow;
 use super::{CommandSequence, SequencePosition};
+use crate::call::label::ProgramStep;
 use crate::call::operand::{Access, Operand};
 use crate::errors::sequence_error::SequenceError;
 use crate::sequence::blocks::{Rounds, Test};
 use crate::sequence::buffers::located;
 use crate::sequence::commands::Commands;
-use crate::sequence::others::{Code, DeviceCode, HostCode, OtherSteps, OtherWork, StepUses};
+use crate::sequence::others::{Code, DeviceCode, HostCode, LentRun, OtherSteps, OtherWork, StepUses};
 use crate::sequence::step::{MOST_OPERANDS, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork};
 use crate::tensor::layout::Layout;
 
@@ -19,7 +20,7 @@ impl CommandSequence {
         at(&self.others, step)
     }
 
-    /// Runs steps of others, or the next part of a copy. Returns `false` if the run must pause first.
+    /// Runs steps of others. Returns the step at which the run must pause before they are over, or before their condition is known.
     pub(super) fn run_by_others(
         &self,
         others: &OtherSteps,
@@ -27,56 +28,80 @@ impl CommandSequence {
         buffers: &mut [Operand<'static>],
         run: RunNow,
         position: &mut SequencePosition,
-    ) -> Result<bool, SequenceError> {
+    ) -> Result<Option<ProgramStep>, SequenceError> {
         let first = others.steps.start;
+        let pause = Ok(Some(self.steps[first].label));
         match &others.work {
-            OtherWork::Host(_) | OtherWork::Upload(..) if !position.is_drained && position.beside.is_none() => {
-                return Ok(false);
+            OtherWork::Host(_) | OtherWork::Upload(_, None) | OtherWork::Condition if !position.is_drained => pause,
+            OtherWork::Condition => Ok(None),
+            OtherWork::Host(code) => run_on_host(code, first, stream, buffers, run, position).map(|()| None),
+            OtherWork::Device(code) | OtherWork::CopiedCondition(code) => {
+                self.run_by_device(code, first, stream, buffers, run, position)
             }
-            OtherWork::Host(code) => run_on_host(code, first, stream, buffers, run, position)?,
-            OtherWork::Upload(code, by) => {
-                if position.beside.is_none() {
+            OtherWork::Upload(code, None) => {
+                run_on_host(code, first, stream, buffers, run, position)?;
+                self.queue(&others.steps, stream, buffers, run)?;
+                position.is_drained = false;
+                Ok(None)
+            }
+            OtherWork::Upload(code, Some(by)) => {
+                if position.lent.is_none() {
+                    if !position.is_drained {
+                        return pause;
+                    }
                     run_on_host(code, first, stream, buffers, run, position)?;
                 }
-                return self.run_by_device(by.as_ref(), others, stream, buffers, run, position);
+                self.run_by_device(by, first, stream, buffers, run, position)
             }
-            OtherWork::Download(code, _) if position.is_known => {
+            OtherWork::Download(_, None) if !position.is_known => {
+                self.queue(&others.steps, stream, buffers, run)?;
+                position.is_known = true;
+                pause
+            }
+            OtherWork::Download(code, by) => {
+                if let Some(by) = by
+                    && let Some(step) = self.run_by_device(by, first, stream, buffers, run, position)?
+                {
+                    return Ok(Some(step));
+                }
                 position.is_known = false;
-                run_on_host(code, first, stream, buffers, run, position)?;
+                run_on_host(code, first, stream, buffers, run, position).map(|()| None)
             }
-            OtherWork::Download(_, by) => {
-                position.is_known = self.run_by_device(by.as_ref(), others, stream, buffers, run, position)?;
-                return Ok(false);
-            }
-            OtherWork::Device(code) => {
-                return self.run_by_device(Some(code), others, stream, buffers, run, position);
-            }
-            OtherWork::CopiedCondition(code) => {
-                position.is_known = self.run_by_device(Some(code), others, stream, buffers, run, position)?;
-                return Ok(false);
-            }
-            OtherWork::Condition => return Ok(position.is_drained),
         }
-        Ok(true)
     }
 
-    /// Queues the steps of another device, or those of the device of the segment where it has a part in them. Returns `false` if they pause.
+    /// Queues steps of another device on a lent stream, once the stream of the segment has nothing left to run, and pauses until they have run: so the caller finds out
+    /// whether one of them has failed before anything uses what they write, and no two devices have commands of the run at a time.
     fn run_by_device(
         &self,
-        by: Option<&DeviceCode>,
-        others: &OtherSteps,
+        code: &DeviceCode,
+        first: usize,
         stream: &mut dyn Commands,
         buffers: &mut [Operand<'static>],
         run: RunNow,
         position: &mut SequencePosition,
-    ) -> Result<bool, SequenceError> {
-        position.is_drained = false;
-        let Some(code) = by else {
-            return self.queue(&others.steps, stream, buffers, run).map(|()| true);
+    ) -> Result<Option<ProgramStep>, SequenceError> {
+        let failed = |error| SequenceError::Step { step: first, error };
+        let (mut lent, mut run) = match position.lent.take() {
+            Some(LentRun { mut stream, run, is_whole }) => {
+                stream.finish().map_err(failed)?;
+                if is_whole {
+                    return Ok(None);
+                }
+                (stream, run)
+            }
+            None if !position.is_drained => return Ok(Some(self.steps[first].label)),
+            None => (code.lend().map_err(failed)?, run.of_part(position)),
         };
-        let now = code.run(others.steps.start, stream, buffers, run.of_part(position), &mut position.beside)?;
-        position.rounds = Rounds::after(now.rounds, now.loops_since);
-        Ok(position.beside.is_none())
+        let step = {
+            let after = AfterHostCode(stream, code.code().prepared().calls_functions());
+            lent.execute(after.0, code.code().prepared(), buffers, &mut run)
+        };
+        let step = step.map_err(|error| error.counted_from(first))?;
+        position.rounds = Rounds::after(run.rounds, run.loops_since);
+        position.is_drained = false;
+        position.lent = Some(LentRun { stream: lent, run, is_whole: step.is_none() });
+        Ok(Some(step.unwrap_or(self.steps[first].label)))
     }
 }
 

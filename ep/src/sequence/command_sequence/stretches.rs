@@ -34,13 +34,15 @@ pub(super) struct RunNow {
     pub(super) number: u64,
     /// The rounds that its loops have made.
     pub(super) rounds: u64,
+    /// The stream and the number of the instruction, as in its label.
+    pub(super) instruction: (u32, u64),
 }
 
 impl RunNow {
     /// The run of steps of others, at their beginning.
     pub(super) fn of_part(self, position: &SequencePosition) -> SegmentRun {
-        let RunNow { number, rounds } = self;
-        SegmentRun { rounds, loops_since: position.rounds.since(), ..SegmentRun::new(number) }
+        let RunNow { number, rounds, instruction } = self;
+        SegmentRun { rounds, loops_since: position.rounds.since(), instruction, ..SegmentRun::new(number) }
     }
 }
 
