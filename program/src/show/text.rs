@@ -109,7 +109,7 @@ fn write_other_part(f: &mut fmt::Formatter<'_>, OtherPart { steps, device, role 
 /// Buffers with role, access and size in bytes, then the steps: number, work, operands, type of the output. A line tells
 /// which steps run together, and another which are one of several segments, on which stream, and after which segments of other streams. A further
 /// line tells which of them a lane of the segment runs, and after which branches of other lanes; and one which steps on a CUDA device are too few for a graph.
-/// In a block on such a device, a line tells which steps a CPU runs, or has a part in.
+/// In a block on such a device, a line tells which steps another device runs, or has a part in.
 /// Of a program with bounded sizes, these come first, and all numbers are those for the bounds.
 impl fmt::Display for Compiled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

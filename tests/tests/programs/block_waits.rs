@@ -248,6 +248,58 @@ fn faults_at_any_call_of_a_loop_fail_the_run_or_nothing() {
     assert!(counts.iter().flatten().all(|count| *count > 50), "{counts:?} runs failed, and did not");
 }
 
+/// If nobody can tell whether steps of another device have run, that device is lost: another instruction there could get the memory that they use.
+#[test]
+fn a_device_that_cannot_be_waited_for_is_lost() {
+    for mode in [Mode::Threaded, Mode::Inline, Mode::Simulated { seed: 3 }] {
+        for fault in [Fault::Error, Fault::Panic] {
+            let said = format!("{} at each wait, {mode:?}", fault.name());
+            within(&said.clone(), move || {
+                let plan = FaultPlan::new();
+                let vm = Vm::builder().mode(mode).sim_devices(2).faults(plan.clone()).build().expect("an engine");
+                let x = vm.full(SIM, DType::I32, &[], 0).expect("a tensor");
+                let before = vm.full(OTHER, DType::I32, &[], 0).expect("a tensor");
+                let count = counts_on_two(&vm, &x);
+                vm.wait_all().expect("it passes");
+                plan.add(Rule::new(Point::Synchronize, fault.clone()).device(OTHER)).expect("a rule that fits");
+                let run = count.run(&[]).expect("it is submitted");
+                let text = run.wait().expect_err("it cannot be told whether it has run").to_string();
+                assert!(["injected", "panic", "lost"].iter().any(|part| text.contains(part)), "{said}: {text}");
+                plan.stop();
+                let after = (&before + 1).and_then(|after| after.to_scalar::<i32>());
+                assert!(after.is_err_and(|error| error.to_string().contains("is lost")), "{said}: its device");
+                let again = count.run(&[]).and_then(|run| run.wait());
+                assert!(again.is_err(), "{said}: it has lost a device");
+                let there = vm.full(SIM, DType::I32, &[], 0).expect("a tensor");
+                counts_to_eleven(&vm, SIM, &there).run(&[]).expect("it is submitted");
+                assert_eq!(there.to_scalar::<i32>(), Ok(11), "{said}: the other device");
+            });
+        }
+    }
+}
+
+/// The device of a loop is lost while a step of another device is held: what else is on that device goes on, and the run is over once the step is.
+#[test]
+fn a_lost_device_does_not_hold_up_what_another_one_runs() {
+    within("a held step", || {
+        let (plan, gate) = (FaultPlan::new(), Gate::new());
+        let vm = engine(&plan);
+        let x = vm.full(SIM, DType::I32, &[], 0).expect("a tensor");
+        let there = vm.full(OTHER, DType::I32, &[], 3).expect("a tensor");
+        let count = counts_on_two(&vm, &x);
+        vm.wait_all().expect("it passes");
+        plan.add(Rule::new(Point::Launch, Fault::Hold(gate.clone())).device(OTHER).named("counts").nth(0))
+            .expect("a rule");
+        let run = count.run(&[]).expect("it is submitted");
+        assert!(gate.wait_arrived(1, patience()), "the step is held");
+        plan.lose(SIM, "a test");
+        let sum = (&there + 1).expect("it is submitted");
+        assert_eq!(sum.to_scalar::<i32>(), Ok(4), "another instruction of the device passes");
+        gate.open();
+        assert!(run.wait().is_err_and(|error| error.to_string().contains("lost")));
+    });
+}
+
 /// Whether a run under the rule counts to eleven.
 fn with_fault(mode: Mode, on_two: bool, rule: Rule, device: DeviceId, said: &str) -> bool {
     let plan = FaultPlan::new();

@@ -62,12 +62,18 @@ impl Completion {
         let mut state = unpoisoned(self.state.lock());
         // Until no stream advances: if an instruction is seen as over, so is everything that it waited for.
         while launched_streams(env).fold(false, |further, (_, in_flight)| in_flight.query() | further) {}
+        for (device, error) in env.lent_streams.lost() {
+            launched_streams(env)
+                .filter(|(other, _)| other.key.device == device)
+                .for_each(|(_, other)| other.lose(error.clone()));
+        }
         for (stream_state, in_flight) in launched_streams(env) {
             if in_flight.is_in_doubt() {
                 stream_state.context.parker.wake();
             }
             if let Some(error) = in_flight.lost() {
                 let device = stream_state.key.device;
+                env.lent_streams.lose(device, &error);
                 launched_streams(env)
                     .filter(|(other, _)| other.key.device == device)
                     .for_each(|(_, other)| other.lose(error.clone()));

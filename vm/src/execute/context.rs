@@ -4,8 +4,9 @@
 //! waits does not delay others. The threads of a device leave a strand when its head is not ready; a thread that launches parks when none of
 //! its heads is.
 //!
-//! [`Context`] is the logic: [`Context::step`] runs at most [`TURN`] ready instructions of each stream. It blocks in one case only: on a
-//! stream whose device can no longer tell how far the stream is, it waits until that stream is done ([`launch::record_tail`]).
+//! [`Context`] is the logic: [`Context::step`] runs at most [`TURN`] ready instructions of each stream. It blocks in two cases only: on a
+//! stream whose device can no longer tell how far the stream is, it waits until that stream is done ([`launch::record_tail`]); and when a run of a program fails, it waits
+//! until what another device runs for it is done ([`lent_streams`](crate::execute::lent_streams)).
 //! [`ContextHandle`] is what other threads see. The threads are in `engine/strand_thread.rs` and
 //! `engine/context_thread.rs`; a waiting caller may help (`engine/help.rs`).
 //!
@@ -403,6 +404,10 @@ impl Context {
         let ContextStream { stream_state, runner, .. } = &mut self.streams[self.current_stream];
         let Some(in_flight) = &stream_state.in_flight else { return };
         if let Some(task) = &mut self.current {
+            if task.action == Action::Segment {
+                // The rest of a run that is not launched: its drop may wait for steps on another device, which no other thread may do.
+                run::drop_function(task);
+            }
             run::count_op(task, env, &self.handle);
         }
         if let Some(task) = self.current.take()

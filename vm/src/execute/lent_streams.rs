@@ -1,10 +1,11 @@
 //! Streams of devices that run steps of a program between the commands of another device: see [`OtherWork::Device`](streamvm_ep::OtherWork::Device).
 //!
 //! A stream is lent to a run while steps of the run are on it. It is lent again only once all of its commands have completed, so a run never waits for another one on it.
+//!
+//! If it cannot be told whether the commands of a lent stream have completed, its device counts as lost, before the instruction that they belong to passes: then nothing more
+//! runs there that could get the memory which they use. A device that the engine counts as lost lends no stream.
 
-use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock, Weak};
 
 use hashbrown::HashMap;
 use streamvm_ep::{
@@ -12,29 +13,34 @@ use streamvm_ep::{
     SequenceError, Stream, StreamLender,
 };
 
-use crate::sync::{Mutex, unpoisoned};
-
-/// How often a stream is asked whether its commands have completed, if asking fails and its device is not lost, and the time between.
-const TRIES: (usize, Duration) = (100, Duration::from_millis(10));
+use crate::sync::panics::guarded;
+use crate::sync::{AtomicBool, Mutex, Ordering, unpoisoned};
 
 /// The streams of all devices of an engine.
 #[derive(Default)]
 pub(crate) struct LentStreams {
     of_devices: Mutex<HashMap<DeviceId, Arc<Lender>>>,
+    /// Set with the loss of the first device by a lender.
+    any_lost: Arc<AtomicBool>,
 }
 
 /// Lends the streams of one device, and creates those that it needs.
 struct Lender {
     device: Arc<dyn Device>,
     /// Streams without commands.
-    idle: Arc<Mutex<Vec<Box<dyn Stream>>>>,
+    idle: Mutex<Vec<Box<dyn Stream>>>,
+    /// Why the device counts as lost.
+    lost: OnceLock<Error>,
+    any_lost: Arc<AtomicBool>,
 }
+
+/// A lender, as prepared programs know it, which may outlive their engine.
+struct KnownLender(DeviceId, Weak<Lender>);
 
 /// A stream that goes back to its lender when it is dropped.
 struct Lent {
     stream: Option<Box<dyn Stream>>,
-    device: Arc<dyn Device>,
-    idle: Arc<Mutex<Vec<Box<dyn Stream>>>>,
+    lender: Arc<Lender>,
     /// Whether commands were queued that are not known to have completed.
     is_busy: bool,
 }
@@ -44,19 +50,41 @@ impl LentStreams {
     pub(crate) fn of(&self, device: &Arc<dyn Device>) -> Arc<dyn StreamLender> {
         let mut of_devices = unpoisoned(self.of_devices.lock());
         let lender = of_devices.entry(device.id()).or_insert_with(|| {
-            let device = device.clone();
-            Arc::new(Lender { device, idle: Arc::default() })
+            let (device, any_lost) = (device.clone(), self.any_lost.clone());
+            Arc::new(Lender { device, idle: Mutex::default(), lost: OnceLock::new(), any_lost })
         });
-        lender.clone()
+        Arc::new(KnownLender(device.id(), Arc::downgrade(lender)))
+    }
+
+    /// Lends no further streams of a device, which is lost.
+    pub(crate) fn lose(&self, device: DeviceId, error: &Error) {
+        if let Some(lender) = unpoisoned(self.of_devices.lock()).get(&device) {
+            // The first reason stays.
+            let _ = lender.lost.set(error.clone());
+        }
+    }
+
+    /// The devices that lenders have lost, with the reasons.
+    pub(crate) fn lost(&self) -> Vec<(DeviceId, Error)> {
+        if !self.any_lost.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let of_devices = unpoisoned(self.of_devices.lock());
+        of_devices.iter().filter_map(|(device, lender)| Some((*device, lender.lost.get()?.clone()))).collect()
     }
 }
 
-impl StreamLender for Lender {
+impl StreamLender for KnownLender {
     fn lend(&self) -> Result<Box<dyn LentStream>, Error> {
-        let idle = unpoisoned(self.idle.lock()).pop();
-        let stream = idle.map_or_else(|| self.device.create_stream(), Ok)?;
-        let (device, idle) = (self.device.clone(), self.idle.clone());
-        Ok(Box::new(Lent { stream: Some(stream), device, idle, is_busy: false }))
+        let KnownLender(device, lender) = self;
+        let ended = || Error::DeviceLost { device: *device, reason: "its engine has ended".into() };
+        let lender = lender.upgrade().ok_or_else(ended)?;
+        if let Some(error) = lender.lost.get() {
+            return Err(error.clone());
+        }
+        let idle = unpoisoned(lender.idle.lock()).pop();
+        let stream = idle.map_or_else(|| lender.device.create_stream(), Ok)?;
+        Ok(Box::new(Lent { stream: Some(stream), lender, is_busy: false }))
     }
 }
 
@@ -64,7 +92,7 @@ impl Lent {
     /// Makes later commands of `stream` come after those of this one. An event that cannot be recorded or waited for becomes a wait of the host.
     fn join(&mut self, stream: &mut dyn Commands) -> Result<(), Error> {
         let Some(lent) = &mut self.stream else { return Ok(()) };
-        let events = self.device.events();
+        let events = self.lender.device.events();
         let after = Event(events, events.acquire());
         let joined = lent.record(after.1).and_then(|()| stream.wait(after.1));
         drop(after);
@@ -106,7 +134,7 @@ impl LentStream for Lent {
 
     fn finish(&mut self) -> Result<(), Error> {
         if let Some(lent) = &mut self.stream {
-            lent.synchronize()?;
+            guarded(|| lent.synchronize())?;
         }
         self.is_busy = false;
         Ok(())
@@ -116,18 +144,17 @@ impl LentStream for Lent {
 /// Waits for its commands, if the run has failed or panicked: they use memory of the run, which ends with it.
 impl Drop for Lent {
     fn drop(&mut self) {
-        let (tries, pause) = TRIES;
-        for _ in 0..tries {
-            if !self.is_busy {
-                return unpoisoned(self.idle.lock()).extend(self.stream.take());
-            }
-            match self.finish() {
-                Ok(()) => {}
-                // It runs nothing more.
-                Err(Error::DeviceLost { .. }) => return,
-                Err(_) => thread::sleep(pause),
-            }
+        if self.is_busy
+            && let Err(error) = self.finish()
+        {
+            log::error!(
+                "it cannot be told whether steps of a program on {} have run: {error}",
+                self.lender.device.id()
+            );
+            let _ = self.lender.lost.set(error);
+            self.lender.any_lost.store(true, Ordering::Release);
+            return;
         }
-        log::error!("it cannot be told whether the commands of a program on {} have completed", self.device.id());
+        unpoisoned(self.lender.idle.lock()).extend(self.stream.take());
     }
 }

@@ -212,7 +212,7 @@ fn clear_caught(task: &mut Task) {
 
 /// Drops what a failed call has left of its function. It is dropped now and by this thread, because the task may be in flight for long.
 #[cold]
-fn drop_function(task: &mut Task) {
+pub(crate) fn drop_function(task: &mut Task) {
     caught(|| task.function.clear());
 }
 

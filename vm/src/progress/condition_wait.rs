@@ -1,6 +1,6 @@
 //! The wait of a stream for the condition of a block, on a device that runs commands later.
 //!
-//! An instruction with blocks is launched in pieces. After each piece the device copies a condition to memory of the host, or the host runs a step once all before has
+//! An instruction with blocks is launched in pieces. After each piece the device copies a condition to memory of the host, or the host or another device runs a step once all before has
 //! completed, and an event is recorded; the stream launches nothing until the event has passed and the context has read the condition. Other streams go on.
 //!
 //! ```text

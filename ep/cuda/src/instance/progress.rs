@@ -6,8 +6,8 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The progress of one stream. Written by the thread that submits commands and by threads that see its events; both numbers only grow, unless the stream
-/// goes on with the instructions of another one, once it has run all that it had.
+/// The progress of one stream. Written by the thread that submits commands and by threads that see its events. Both numbers only grow, unless the stream
+/// goes on with instructions of another one. Instructions between the last one of a stream that has nothing under way and the next one are not its own.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// The engine's number of the stream.
@@ -20,7 +20,8 @@ impl Progress {
     /// Assigns the next commands to instruction `seq` of the engine's stream.
     #[inline]
     pub(crate) fn begin(&self, stream: u32, seq: u64) {
-        if self.stream.load(Ordering::Relaxed) != stream {
+        let is_idle = self.passed.load(Ordering::Relaxed) >= self.launched();
+        if is_idle || self.stream.load(Ordering::Relaxed) != stream {
             self.stream.store(stream, Ordering::Relaxed);
             self.passed.store(seq.saturating_sub(1), Ordering::Relaxed);
         }
@@ -77,5 +78,8 @@ mod tests {
         assert_eq!(progress.range(), None);
         progress.begin(2, 3);
         assert_eq!(progress.range().map(|range| range.to_string()), Some("2:3".to_owned()));
+        progress.pass(3);
+        progress.begin(2, 100);
+        assert_eq!(progress.range().map(|range| range.to_string()), Some("2:100".to_owned()));
     }
 }

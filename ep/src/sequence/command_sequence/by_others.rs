@@ -94,7 +94,8 @@ impl CommandSequence {
             None => (code.lend().map_err(failed)?, run.of_part(position)),
         };
         let step = {
-            let after = AfterHostCode(stream, code.code().prepared().calls_functions());
+            // A stream of the other device has been used, and code of registered ops may have run.
+            let after = AfterHostCode(stream, true);
             lent.execute(after.0, code.code().prepared(), buffers, &mut run)
         };
         let step = step.map_err(|error| error.counted_from(first))?;
