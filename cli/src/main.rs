@@ -50,6 +50,9 @@ enum Command {
         /// Write what the engine decided to a file that `streamvm verify` judges
         #[arg(long, value_name = "TRACE")]
         record: Option<PathBuf>,
+        /// Write when each stream ran what, and what it waited for, for the page ui.perfetto.dev
+        #[arg(long, value_name = "FILE")]
+        trace: Option<PathBuf>,
         /// Compile each program of the script once, and run it as a few instructions: one on each stream that it uses, as a rule
         #[arg(long)]
         compiled: bool,
@@ -300,6 +303,7 @@ fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
             most_rounds,
             stats,
             record,
+            trace,
             profile,
             profile_json,
             engine,
@@ -312,6 +316,7 @@ fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
                 most_rounds,
                 stats,
                 record,
+                trace,
                 profile,
                 profile_json,
                 ..script.options()

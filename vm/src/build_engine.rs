@@ -15,6 +15,7 @@ use crate::engine::handle::Handle;
 use crate::engine::scheduler_thread;
 use crate::engine::simulated::Simulated;
 use crate::engine::threads::Threads;
+use crate::engine::trace_thread;
 use crate::engine::worker_sets::PoolConfigs;
 use crate::ep::builtin_kernels;
 use crate::execute::backpressure::Backpressure;
@@ -38,6 +39,8 @@ use crate::sync::engine_thread;
 use crate::sync::parker::Parker;
 use crate::sync::{AtomicBool, AtomicU64, Builder, Mutex};
 use crate::tasks::memory::Heap;
+use crate::tasks::timeline::Timeline;
+use crate::trace_config::TraceConfig;
 
 use super::VmBuilder;
 
@@ -96,6 +99,7 @@ impl VmBuilder {
             });
         }
         let threaded = inline.is_none() && simulated.is_none();
+        let trace = self.trace.or_else(TraceConfig::of_environment).map(TraceConfig::open).transpose()?;
         // A wait in a registered op must fail on a helper, as it does on a thread of the engine.
         #[cfg(not(any(loom, shuttle)))]
         streamvm_kernels::mark_helpers(engine_thread::enter);
@@ -126,8 +130,11 @@ impl VmBuilder {
             inline_tasks: inline.is_some().then(MpscQueue::new),
             planted: self.planted,
             completion: Completion::new(),
+            keeps_waited: observer.is_some() || trace.is_some(),
             observer,
             profiles: self.profiles,
+            stamps: self.profiles || trace.is_some(),
+            timeline: trace.is_some().then(Timeline::new),
             closed: AtomicBool::new(false),
             ending: AtomicBool::new(false),
             stops_loops: Arc::default(),
@@ -153,6 +160,14 @@ impl VmBuilder {
             let thread = Builder::new()
                 .name("streamvm-scheduler".to_owned())
                 .spawn(move || scheduler_thread::serve(&of_thread))
+                .map_err(|error| Error::NoThread { reason: error.to_string() })?;
+            engine.threads.keep(thread);
+        }
+        if let Some(out) = trace {
+            let of_thread = engine.clone();
+            let thread = Builder::new()
+                .name("streamvm-trace".to_owned())
+                .spawn(move || trace_thread::serve(&of_thread, out))
                 .map_err(|error| Error::NoThread { reason: error.to_string() })?;
             engine.threads.keep(thread);
         }

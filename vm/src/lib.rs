@@ -71,6 +71,11 @@ struct ListsPage;
 #[doc = include_str!("../../docs/operating.md")]
 struct OperatingPage;
 
+/// Runs the program of the page about traces as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/observe.md")]
+struct ObservePage;
+
 /// Runs the program of the page about sizes with bounds as a doctest.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/bounded-sizes.md")]
@@ -113,6 +118,7 @@ mod submit;
 mod sync;
 mod tasks;
 mod ticket;
+mod trace_config;
 mod vm;
 
 pub use builder::VmBuilder;
@@ -125,6 +131,7 @@ pub use observe::stall_report::StallReport;
 pub use programs::{Executable, Fetches, Jit, StepTime, Watch, WatchedStep};
 pub use stats::Stats;
 pub use ticket::Ticket;
+pub use trace_config::TraceConfig;
 pub use vm::Vm;
 
 /// Reports of an engine: its counters, its profile, and the instructions that block it.

@@ -11,7 +11,8 @@ pub(crate) use streamvm::report::{OpProfile, SyncCounts, Times, WorkerProfile};
 pub(crate) use streamvm::stream::{Capabilities, MAX_STREAMS};
 pub(crate) use streamvm::{
     BuildError, Cause, Error, Executable, Generator, InstructionList, InstructionsBuilder, Lane, Mode, Place,
-    PlanOptions, Profile, ProgramError, StepTime, StreamKey, StreamType, Tensor, Vm, VmBuilder, plan, scope,
+    PlanOptions, Profile, ProgramError, StepTime, StreamKey, StreamType, Tensor, TraceConfig, Vm, VmBuilder, plan,
+    scope,
 };
 
 pub(crate) use streamvm::program::{

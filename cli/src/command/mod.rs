@@ -33,7 +33,7 @@ use crate::analysis::aliases::{check_options, check_saves};
 use crate::analysis::check::{check, checked};
 use crate::analysis::compiled::check_compiled;
 use crate::analysis::plan::{Plan, plan};
-use crate::base::engine::{DeviceId, DeviceKind, Executable, Mode, Vm, VmBuilder};
+use crate::base::engine::{DeviceId, DeviceKind, Executable, Mode, TraceConfig, Vm, VmBuilder};
 use crate::base::printable::printable;
 use crate::command::outputs::{Outputs, Parts, cannot_dump};
 use crate::command::program_report::times;
@@ -109,7 +109,7 @@ pub fn run_script(
     let Some((source, script, devices)) = prepare(options, engine, false, err)? else {
         return Ok(Exit::Rejected);
     };
-    let (mut outputs, writer) = match Outputs::begin(options) {
+    let (mut outputs, writers) = match Outputs::begin(options) {
         Ok(begun) => begun,
         Err(message) => {
             writeln!(err, "{message}")?;
@@ -118,8 +118,12 @@ pub fn run_script(
     };
     let watching = |builder: VmBuilder| {
         let builder = builder.profile(options.profile || options.profile_json.is_some());
-        match writer {
+        let builder = match writers.record {
             Some(writer) => builder.record(writer),
+            None => builder,
+        };
+        match writers.trace {
+            Some(writer) => builder.trace(TraceConfig::to_writer(writer)),
             None => builder,
         }
     };
@@ -189,7 +193,7 @@ fn print_diagnostics(options: &ScriptOptions, vm: &Vm, timed: &Timed, out: &mut 
 
 /// Writes and prints what there is of a run that a signal ends. Whatever cannot be written is left out, since the process ends.
 fn tell_parts(options: &ScriptOptions, name: &str, vm: &Weak<Vm>, timed: &Timed, mut parts: Parts, signal: &str) {
-    parts.keep_trace();
+    parts.keep_traces();
     if let Some(vm) = vm.upgrade() {
         // The run may be in a kernel, for which dropping the engine would wait.
         let vm = std::mem::ManuallyDrop::new(vm);

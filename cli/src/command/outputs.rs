@@ -1,4 +1,4 @@
-//! The output files that options name: instruction lists, a trace, a profile.
+//! The output files that options name: instruction lists, traces, a profile.
 //!
 //! All files are begun before the run, so that a file that cannot be written is reported at once. They are put in their places at
 //! the end, even if the script failed, because they show what the script did until then.
@@ -70,8 +70,16 @@ impl<W: Write> Write for TraceWriter<W> {
 pub(crate) struct Outputs {
     pub(crate) dump: Option<Dump>,
     dump_path: PathBuf,
-    trace: Option<Trace>,
+    traces: Vec<Trace>,
     profile: Option<(PathBuf, OutputFile)>,
+}
+
+/// The writers of the traces of a run.
+pub(crate) struct TraceWriters {
+    /// Of `--record`.
+    pub(crate) record: Option<TraceWriter>,
+    /// Of `--trace`.
+    pub(crate) trace: Option<TraceWriter>,
 }
 
 struct Trace {
@@ -81,23 +89,28 @@ struct Trace {
 }
 
 impl Outputs {
-    /// Begins the files that the options name, and returns the writer of the trace, if a trace is recorded.
+    /// Begins the files that the options name, and returns the writers of traces.
     ///
     /// # Errors
     /// The message about a file that cannot be written.
-    pub(crate) fn begin(options: &ScriptOptions) -> Result<(Outputs, Option<TraceWriter>), String> {
+    pub(crate) fn begin(options: &ScriptOptions) -> Result<(Outputs, TraceWriters), String> {
         let dump_path = options.dump_ir.clone().unwrap_or_default();
         let dump = options.dump_ir.as_deref().map(Dump::create).transpose();
         let dump = dump.map_err(|error| cannot_dump(&dump_path, &error))?;
-        let trace = options.record.as_deref().map(Trace::create).transpose()?;
-        let (trace, writer) = trace.unzip();
+        let mut traces = Vec::new();
+        let mut writer = |path: &Option<PathBuf>| -> Result<Option<TraceWriter>, String> {
+            let (trace, writer) = path.as_deref().map(Trace::create).transpose()?.unzip();
+            traces.extend(trace);
+            Ok(writer)
+        };
+        let writers = TraceWriters { record: writer(&options.record)?, trace: writer(&options.trace)? };
         let begun = |path: &PathBuf| OutputFile::create(path).map(|file| (path.clone(), file));
         let profile = match options.profile_json.as_ref().map(|path| (path, begun(path))) {
             Some((path, Err(error))) => return Err(cannot_profile(path, &error)),
             Some((_, Ok(profile))) => Some(profile),
             None => None,
         };
-        Ok((Outputs { dump, dump_path, trace, profile }, writer))
+        Ok((Outputs { dump, dump_path, traces, profile }, writers))
     }
 
     /// What is left to write if a signal ends the run.
@@ -106,15 +119,14 @@ impl Outputs {
     /// The message about a profile that cannot be written.
     pub(crate) fn parts(&self) -> Result<Parts, String> {
         let what = |path: &Path, what: &str| format!("{}: {what}", printable(&path.display().to_string()));
-        let trace = self
-            .trace
-            .as_ref()
-            .map(|trace| (trace.writer.clone(), trace.output.unfinished(), what(&trace.path, "the trace")));
+        let of_trace =
+            |trace: &Trace| (trace.writer.clone(), trace.output.unfinished(), what(&trace.path, "the trace"));
+        let traces = self.traces.iter().map(of_trace).collect();
         let of_profile = |(path, output): &(PathBuf, OutputFile)| {
             let file = output.file().map_err(|error| cannot_profile(path, &error))?;
             Ok::<_, String>((file, output.unfinished(), what(path, "the profile")))
         };
-        Ok(Parts { trace, profile: self.profile.as_ref().map(of_profile).transpose()? })
+        Ok(Parts { traces, profile: self.profile.as_ref().map(of_profile).transpose()? })
     }
 
     /// Puts the files in their places. Call it after the engine is dropped, which completes the trace. Returns a message for each
@@ -129,27 +141,28 @@ impl Outputs {
         {
             messages.push(cannot_profile(&path, &error));
         }
-        messages.extend(self.trace.and_then(Trace::finish));
+        messages.extend(self.traces.into_iter().filter_map(Trace::finish));
         messages
     }
 }
 
 /// The files of a run as a signal ends it: each with what names it in messages.
 pub(crate) struct Parts {
-    trace: Option<(TraceWriter, Unfinished, String)>,
+    traces: Vec<(TraceWriter, Unfinished, String)>,
     profile: Option<(File, Unfinished, String)>,
 }
 
 impl Parts {
-    /// Writes out the lines of the trace so far, all of them whole. The engine writes no further line.
-    pub(crate) fn keep_trace(&self) {
-        let Some((writer, unfinished, what)) = &self.trace else { return };
-        let mut sink = writer.sink();
-        if sink.written.is_ok() && sink.inner.flush().is_ok() {
-            unfinished.keep(what);
+    /// Writes out the lines and packets of the traces so far, all of them whole. The engine writes no further one.
+    pub(crate) fn keep_traces(&self) {
+        for (writer, unfinished, what) in &self.traces {
+            let mut sink = writer.sink();
+            if sink.written.is_ok() && sink.inner.flush().is_ok() {
+                unfinished.keep(what);
+            }
+            // The process ends without giving the lock back.
+            std::mem::forget(sink);
         }
-        // The process ends without giving the lock back.
-        std::mem::forget(sink);
     }
 
     /// Writes the profile so far.

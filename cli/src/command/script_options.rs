@@ -19,8 +19,10 @@ pub struct ScriptOptions {
     pub profile: bool,
     /// The file for the profile as JSON.
     pub profile_json: Option<PathBuf>,
-    /// The file for the trace.
+    /// The file for what `streamvm verify` judges.
     pub record: Option<PathBuf>,
+    /// The file for the trace with times.
+    pub trace: Option<PathBuf>,
     /// Also run the script on simulated devices and report races?
     pub races: bool,
     /// Compile each program, so that its runs are a few instructions each?
@@ -48,8 +50,12 @@ impl ScriptOptions {
 
     /// The options that name a file to write, with their files.
     pub(crate) fn outputs(&self) -> Vec<(&'static str, &Path)> {
-        let options =
-            [("--dump-ir", &self.dump_ir), ("--record", &self.record), ("--profile-json", &self.profile_json)];
+        let options = [
+            ("--dump-ir", &self.dump_ir),
+            ("--record", &self.record),
+            ("--trace", &self.trace),
+            ("--profile-json", &self.profile_json),
+        ];
         options.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?))).collect()
     }
 }

@@ -7,6 +7,8 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use prost::Message;
+use streamvm_trace::packets::Trace;
 use tempfile::TempDir;
 
 use super::{ENDLESS, ENDLESS_RUNS, wait};
@@ -53,8 +55,8 @@ fn names(folder: &Path) -> Vec<String> {
 
 #[test]
 fn an_interrupt_ends_the_run_and_keeps_what_it_has_of_diagnostics() {
-    let all =
-        ["--record", "a.trace", "--profile-json", "a.json", "--dump-ir", "a.list", "--stats", "--profile"].as_slice();
+    let outputs = ["--record", "a.trace", "--trace", "a.pftrace", "--profile-json", "a.json", "--dump-ir", "a.list"];
+    let all = &[&outputs[..], &["--stats", "--profile"]].concat()[..];
     for (text, more, signal, number) in [
         (ENDLESS, &[][..], "-INT", 2),
         (ENDLESS, &["--mode", "inline"], "-TERM", 15),
@@ -68,9 +70,11 @@ fn an_interrupt_ends_the_run_and_keeps_what_it_has_of_diagnostics() {
         let (ended, out, err) = interrupted(folder.path(), text, &[all, more].concat(), signal);
         // A shell shows 2 as exit code 130, and 15 as 143.
         assert_eq!(ended, Some(number), "{more:?}: {err}");
-        assert_eq!(names(folder.path()), ["a.json", "a.list", "a.svm", "a.trace"], "{more:?}: {err}");
+        assert_eq!(names(folder.path()), ["a.json", "a.list", "a.pftrace", "a.svm", "a.trace"], "{more:?}: {err}");
         let name = if number == 2 { "SIGINT" } else { "SIGTERM" };
-        for what in ["a.trace: the trace", "a.json: the profile", "a.list: the instruction list"] {
+        for what in
+            ["a.trace: the trace", "a.pftrace: the trace", "a.json: the profile", "a.list: the instruction list"]
+        {
             assert!(err.contains(&format!("{what} is partial: a.svm was interrupted by {name}\n")), "{more:?}: {err}");
         }
         assert!(err.contains(&format!("a.svm: interrupted by {name}: what was printed last ")), "{more:?}: {err}");
@@ -79,6 +83,13 @@ fn an_interrupt_ends_the_run_and_keeps_what_it_has_of_diagnostics() {
             serde_json::from_str(&fs::read_to_string(folder.path().join("a.json")).unwrap()).unwrap();
         assert!(profile.as_array().is_some_and(|ops| !ops.is_empty()), "{profile}");
         assert!(fs::read_to_string(folder.path().join("a.list")).unwrap().starts_with("# list 1\n"));
+        // Whole packets.
+        let trace = fs::read(folder.path().join("a.pftrace")).unwrap();
+        let trace: Trace = Message::decode(&trace[..]).unwrap_or_else(|error| panic!("{more:?}: {error}"));
+        let has = |name: &str| trace.packets.iter().any(|it| it.track.as_ref().is_some_and(|it| it.name() == name));
+        // What an endless loop of a compiled program runs is not over.
+        let is_over = text != ENDLESS_LOOP;
+        assert_eq!(has("compute@cpu:0:0"), is_over, "{more:?}: {} packets", trace.packets.len());
         let judged = streamvm(folder.path(), ["verify", "a.trace"]);
         assert_eq!(judged.code, 1, "{more:?}: {}", judged.stderr);
         let verdict = "the trace has no \"end\" line: what was recorded later is missing\nnot ok: the trace is partial; what is there is in order\n";

@@ -64,6 +64,8 @@ fn an_output_that_is_an_input_or_another_output_is_refused() {
         (vec!["run", "--profile-json", "hard.npy", "s.svm"], "--profile-json would overwrite what line 1"),
         (vec!["run", "--record", "sub/../y.npy", "s.svm"], "--record writes the file that line 3 of the script saves"),
         (vec!["run", "--record", "o", "--dump-ir", "./o", "s.svm"], "--record writes the file of --dump-ir"),
+        (vec!["run", "--trace", "o", "--record", "./o", "s.svm"], "--trace writes the file of --record"),
+        (vec!["run", "--trace", "s.svm", "s.svm"], "s.svm: error: --trace would overwrite the script"),
         (
             vec!["run", "--record", "new", "--profile-json", "dangling", "s.svm"],
             "--profile-json writes the file of --record",

@@ -127,6 +127,8 @@ fn output_that_cannot_be_written_is_an_error() {
         vec!["devices"],
         vec!["devices", "--json"],
         vec!["run", "--record", "/dev/full", "a.svm"],
+        vec!["run", "--trace", "/dev/full", "a.svm"],
+        vec!["run", "--trace", "none/t", "a.svm"],
         vec!["run", "--dump-ir", "/dev/full", "a.svm"],
         vec!["run", "--profile-json", "/dev/full", "a.svm"],
         vec!["check", "--dump-ir", "/dev/full", "a.svm"],

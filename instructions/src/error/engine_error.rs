@@ -84,6 +84,16 @@ pub enum Error {
         /// The error of the operating system.
         reason: String,
     },
+    /// The trace of an engine cannot be begun.
+    #[error(
+        "no trace can be written to {file}: {reason}; give a file that can be created, or build the engine without a trace"
+    )]
+    NoTrace {
+        /// The file.
+        file: String,
+        /// The error of the operating system.
+        reason: String,
+    },
     /// The engine cannot manage the memory of a place as configured.
     #[error("no memory on {place}: {reason}{}", called_at(*site))]
     NoMemory {
@@ -519,6 +529,7 @@ impl Error {
             | Error::UnknownEngine { .. }
             | Error::NoThreadCount { .. }
             | Error::NoThread { .. }
+            | Error::NoTrace { .. }
             | Error::NoMemory { .. }
             | Error::NoStream { .. }
             | Error::WouldBlock { .. }

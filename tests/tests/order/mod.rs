@@ -24,4 +24,5 @@ mod sorted;
 mod strands;
 mod submission;
 mod tensors;
+mod traces;
 mod waiting;

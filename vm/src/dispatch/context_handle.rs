@@ -13,6 +13,7 @@ use crate::sync::{AtomicBool, AtomicU64, Mutex};
 use crate::tasks::counters::OpCounters;
 use crate::tasks::notes::{Board, Running};
 use crate::tasks::task::Task;
+use crate::tasks::timeline::Events;
 
 /// The threads that take tasks from the inbox of a [`ContextHandle`].
 pub(crate) enum Server {
@@ -41,6 +42,8 @@ pub(crate) struct ContextHandle {
     server: Server,
     /// Counts of what it has run, in an engine that profiles.
     pub(crate) op_counters: Mutex<OpCounters>,
+    /// What it has run lately, in an engine that is traced.
+    pub(crate) events: Events,
     /// Total bytes that passed instructions have given up. Only the holder of the run lock writes it, before it publishes their
     /// numbers.
     pub(crate) retired_bytes: CachePadded<AtomicU64>,
@@ -59,6 +62,7 @@ impl ContextHandle {
             heads: Board::default(),
             server: Server::Thread,
             op_counters: Mutex::default(),
+            events: Events::default(),
             retired_bytes: CachePadded::new(AtomicU64::new(0)),
         }
     }
@@ -93,6 +97,12 @@ impl ContextHandle {
     pub(crate) fn counters(&self) -> &Mutex<OpCounters> {
         let thread = self.as_strand().and_then(Strand::last_thread);
         thread.map_or(&self.op_counters, |thread| &thread.op_counters)
+    }
+
+    /// The events of the thread that runs its tasks.
+    pub(crate) fn events(&self) -> &Events {
+        let thread = self.as_strand().and_then(Strand::last_thread);
+        thread.map_or(&self.events, |thread| &thread.events)
     }
 
     /// Pushes a batch into the inbox. Does not wake the context.

@@ -31,6 +31,7 @@ pub(crate) mod simulated;
 pub(crate) mod strand_thread;
 pub(crate) mod submission;
 pub(crate) mod threads;
+pub(crate) mod trace_thread;
 pub(crate) mod wait;
 pub(crate) mod worker_sets;
 pub(crate) mod worker_thread;

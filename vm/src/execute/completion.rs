@@ -30,6 +30,7 @@ use crate::queue::node::{NodeBox, NodeList};
 use crate::sync::parker::Parker;
 use crate::sync::{AtomicU64, Mutex, Ordering, unpoisoned};
 use crate::tasks::task::Task;
+use crate::tasks::timeline::Event;
 
 /// The completion of one engine.
 pub(crate) struct Completion {
@@ -104,8 +105,13 @@ impl Completion {
         let mut finished = std::mem::take(&mut state.finished);
         finished.sort_by_key(|(task, _)| task.order);
         let mut returned = NodeList::new();
+        let traced = env.timeline.as_ref().map(|timeline| (timeline, timeline.now()));
         for (mut task, stream_state) in finished.drain(..) {
             state.decide(&task, &stream_state, env);
+            if let Some((timeline, at)) = traced {
+                let outcome = run::ended(&task, env);
+                timeline.completion.add(Event::Passed { point: task.point, at, outcome });
+            }
             let (seq, bytes) = (task.point.seq, task.bytes);
             run::clear(&mut task);
             self.retired_bytes.fetch_add(bytes, Ordering::Release);

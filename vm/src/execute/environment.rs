@@ -22,6 +22,7 @@ use crate::sync::fork::Fork;
 use crate::sync::parker::Parker;
 use crate::sync::{AtomicBool, AtomicU64, Ordering, fence};
 use crate::tasks::task::Task;
+use crate::tasks::timeline::Timeline;
 
 /// See the module's documentation.
 ///
@@ -67,6 +68,12 @@ pub(crate) struct Environment {
     pub(crate) observer: Option<Observer>,
     /// Whether instructions are timed and counted for profiles.
     pub(crate) profiles: bool,
+    /// What is noted for a trace, if the engine is traced.
+    pub(crate) timeline: Option<Timeline>,
+    /// Whether instructions are stamped with their times: for profiles or a trace.
+    pub(crate) stamps: bool,
+    /// Whether instructions keep the points that they waited for: for an observer or a trace.
+    pub(crate) keeps_waited: bool,
     /// Set when the engine is closed: nothing more is submitted, but reads of results until it [ends](Environment::ending).
     pub(crate) closed: AtomicBool,
     /// Set when the engine ends: its threads end once everything has passed.

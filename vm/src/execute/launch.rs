@@ -90,7 +90,7 @@ pub(crate) fn remove_satisfied_waits(
         // Stops at the first open wait: all must pass, and each check reads a cache line of another core.
         let met = device_waits.iter().take_while(|point| env.streams.has_passed(**point)).count();
         let met = device_waits.drain(..met);
-        if env.observer.is_some() {
+        if env.keeps_waited {
             waited.extend(met);
         }
         return;

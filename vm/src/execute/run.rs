@@ -68,7 +68,7 @@ pub(crate) fn release_and_account(
 ) {
     let (seq, bytes) = (task.point.seq, task.bytes);
     if !task.is_clear() {
-        if env.profiles || !task.versions().is_empty() {
+        if env.stamps || !task.versions().is_empty() {
             note_outcome(task, env, context);
         }
         clear_caught(task);
@@ -95,21 +95,32 @@ fn note_outcome(task: &mut Task, env: &Environment, context: &ContextHandle) {
     count_op(task, env, context);
 }
 
-/// Counts an instruction in the profile of the context whose thread has run, launched or skipped it.
+/// Counts an instruction in the profile of the context whose thread has run, launched or skipped it, and notes it for a trace.
 pub(crate) fn count_op(task: &mut Task, env: &Environment, context: &ContextHandle) {
-    if env.profiles
+    if env.stamps
         && let Some(stamp) = task.take_stamp()
     {
-        // A failure that a clean-up passes on is another instruction's failure.
-        let ended = match env.failures.poison(std::iter::once(task.point)) {
-            Some(root) if root.point == task.point => Ended::Failed,
-            Some(_) => Ended::PassedOn,
-            None => Ended::Fine,
-        };
+        let ended = ended(task, env);
+        if let Some(timeline) = &env.timeline {
+            context.events().add(timeline.ran(task, stamp, ended));
+        }
+        if !env.profiles {
+            return;
+        }
         let counted = unpoisoned(context.counters().lock()).add(task, stamp, ended);
         if let Err(reason) = counted {
             log::error!("a duration of {} is not counted: {reason}", task.name());
         }
+    }
+}
+
+/// How a task has ended, as far as is known.
+pub(crate) fn ended(task: &Task, env: &Environment) -> Ended {
+    // A failure that a clean-up passes on is another instruction's failure.
+    match env.failures.poison(std::iter::once(task.point)) {
+        Some(root) if root.point == task.point => Ended::Failed,
+        Some(_) => Ended::PassedOn,
+        None => Ended::Fine,
     }
 }
 
@@ -142,7 +153,7 @@ pub(crate) fn run_or_skip(
             failures.pass_on(task.point, task.order, root);
         }
     } else if task.action != Action::Nothing {
-        if env.profiles {
+        if env.stamps {
             task.stamp_start();
         }
         match attempt(task, stream_state, runner) {
@@ -166,7 +177,7 @@ fn clean(
     env: &Environment,
     (clean_up, root): (CleanUp, Arc<Failure>),
 ) -> Option<Arc<DeferredFunction>> {
-    if env.profiles {
+    if env.stamps {
         task.stamp_start();
     }
     match attempt(task, stream_state, runner) {

@@ -63,7 +63,7 @@ impl Scheduler {
                     // Stops at the first open wait: the task needs all of them to pass, and may have thousands.
                     while let Some(point) = waits.last().copied().filter(|point| env.streams.has_passed(*point)) {
                         waits.pop();
-                        if env.observer.is_some() {
+                        if env.keeps_waited {
                             waited.push(point);
                         }
                     }

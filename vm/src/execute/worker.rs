@@ -263,10 +263,12 @@ impl Worker {
         let task = self.current.insert(task);
         if task.action != Action::Join {
             self.handle.running.begin(task);
+            if env.keeps_waited
+                && let Some(cold) = task.cold()
+            {
+                cold.all_waited();
+            }
             if let Some(observer) = &env.observer {
-                if let Some(cold) = task.cold() {
-                    cold.all_waited();
-                }
                 observer.starts(task, stream_state, self.runner.stream());
             }
             if let Some(deferred) = run::run_or_skip(task, stream_state, &mut self.runner, env) {

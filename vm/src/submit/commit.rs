@@ -81,8 +81,10 @@ impl Submitted {
 pub(crate) struct Filled {
     /// Bytes that its tasks keep until they have passed.
     bytes: u64,
-    /// The time of submission, if instructions are profiled.
+    /// The time of submission, if instructions are stamped with it.
     at: Option<Instant>,
+    /// Whether instructions that have nothing to run are stamped with it, too.
+    stamps_all: bool,
     /// The number of the last task with a caller's code that was not reported to its stream yet, or 0.
     pub(crate) code: u64,
 }
@@ -113,7 +115,8 @@ impl State {
         if !at_once {
             self.order_all(list, env);
         }
-        let mut filled = Filled { bytes: 0, at: env.profiles.then(Instant::now), code: 0 };
+        let mut filled =
+            Filled { bytes: 0, at: env.stamps.then(Instant::now), stamps_all: env.timeline.is_some(), code: 0 };
         let (mut lines, uses) = list.lines();
         let mut line = 0;
         while let Some(next) = lines.peek() {
@@ -409,9 +412,9 @@ impl State {
             if instruction.has_more() {
                 self.add_uses(task, &instruction, uses);
             }
-            if let Some(submitted) = filled.at {
-                task.stamp(submitted);
-            }
+        }
+        if let Some(submitted) = filled.at.filter(|_| filled.stamps_all || task.action != Action::Nothing) {
+            task.stamp(submitted);
         }
         filled.bytes += task.bytes;
     }

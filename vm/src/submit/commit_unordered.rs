@@ -61,7 +61,7 @@ impl State {
                 task.cold_mut().host_waits.push(*point);
                 continue;
             }
-            if env.observer.is_some() {
+            if env.keeps_waited {
                 task.cold_mut().waited.push(*point);
             }
             // In inline mode everything before the task has passed when it runs.

@@ -15,4 +15,5 @@ pub(crate) mod notes;
 pub(crate) mod resource;
 pub(crate) mod site;
 pub(crate) mod task;
+pub(crate) mod timeline;
 pub(crate) mod view;

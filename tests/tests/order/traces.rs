@@ -1,0 +1,204 @@
+//! Traces with times: every wait of the plan is an arrow with the right ends, slices of a track nest, and what is pending comes down to nothing.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use prost::Message;
+use serde_json::Value;
+use streamvm::program::CompileOptions;
+use streamvm::{DType, DeviceId, Error, Lane, Mode, TraceConfig, Vm};
+use streamvm_tests::{CPU, within};
+use streamvm_trace::packets::{EventType, Trace};
+
+const SIM: DeviceId = DeviceId::sim(0);
+
+/// Bytes that are written to and looked at.
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("nobody panics with it").write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut self.0.lock().expect("nobody panics with it"))
+    }
+}
+
+/// An instruction: the name of its stream, and its number.
+type At = (String, u64);
+
+/// A slice of a trace.
+#[derive(Debug)]
+struct Shown {
+    track: String,
+    name: String,
+    begin: u64,
+    end: u64,
+    arguments: HashMap<String, String>,
+    flows: Vec<u64>,
+    ending_flows: Vec<u64>,
+}
+
+/// The slices of a trace, and the last value of each counter.
+fn read(bytes: &[u8]) -> (Vec<Shown>, HashMap<String, i64>) {
+    let trace = Trace::decode(bytes).expect("a trace");
+    let (mut tracks, mut names, mut argument_names, mut texts) =
+        (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
+    let (mut open, mut slices, mut counters) = (HashMap::<u64, Vec<Shown>>::new(), Vec::new(), HashMap::new());
+    let mut last: HashMap<u64, u64> = HashMap::new();
+    for packet in &trace.packets {
+        if let Some(track) = &packet.track {
+            let name = track.name.clone().or_else(|| track.process.as_ref()?.name.clone());
+            tracks.insert(track.uuid.expect("a number"), name.expect("a name"));
+        }
+        for new in packet.interned.iter() {
+            names.extend(new.names.iter().map(|it| (it.number, it.name.clone().expect("a name"))));
+            argument_names.extend(new.argument_names.iter().map(|it| (it.number, it.name.clone().expect("a name"))));
+            let text = |text: &Vec<u8>| String::from_utf8(text.clone()).expect("a text");
+            texts.extend(new.texts.iter().map(|it| (it.number, text(it.text.as_ref().expect("a text")))));
+        }
+        let Some(event) = &packet.event else { continue };
+        let (at, track) = (packet.timestamp.expect("a time"), event.track.expect("a track"));
+        match EventType::try_from(event.kind.expect("a kind")).expect("a known kind") {
+            EventType::SliceBegin => {
+                let argument = |it: &streamvm_trace::packets::DebugAnnotation| {
+                    let value = it.number.map(|number| number.to_string()).or_else(|| it.text.clone());
+                    (argument_names[&it.name].clone(), value.unwrap_or_else(|| texts[&it.interned_text].clone()))
+                };
+                open.entry(track).or_default().push(Shown {
+                    track: tracks[&track].clone(),
+                    name: names[&event.name].clone(),
+                    begin: at,
+                    end: 0,
+                    arguments: event.arguments.iter().map(argument).collect(),
+                    flows: event.flows.clone(),
+                    ending_flows: event.ending_flows.clone(),
+                });
+            }
+            EventType::SliceEnd => {
+                let slice = open.get_mut(&track).and_then(Vec::pop).expect("it has begun");
+                assert!(slice.begin <= at, "{slice:?} ends at {at}");
+                slices.push(Shown { end: at, ..slice });
+            }
+            EventType::Counter => {
+                let known = last.insert(track, at).unwrap_or(0);
+                assert!(known <= at, "counters are written in the order of time");
+                counters.insert(tracks[&track].clone(), event.value.expect("a value"));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(open.values().all(Vec::is_empty), "each slice ends");
+    (slices, counters)
+}
+
+/// The waits of the plan, each from what is waited for to what waits: from what the engine records for the verifier.
+fn planned(record: &[u8]) -> BTreeSet<(At, At)> {
+    let lines = std::str::from_utf8(record).expect("a text").lines();
+    let lines: Vec<Value> = lines.map(|line| serde_json::from_str(line).expect("an object")).collect();
+    let name = |line: &Value| Some((line["stream"]["id"].as_u64()?, line["stream"]["name"].as_str()?.to_owned()));
+    let streams: HashMap<u64, String> = lines.iter().filter_map(name).collect();
+    let point = |point: &Value| -> At {
+        (streams[&point[0].as_u64().expect("a stream")].clone(), point[1].as_u64().expect("a number"))
+    };
+    let instructions = lines.iter().map(|line| &line["instruction"]).filter(|it| it.is_object());
+    let waits = instructions.flat_map(|it| it["waits"].as_array().into_iter().flatten().map(move |wait| (wait, it)));
+    waits.map(|(wait, it)| (point(&wait["point"]), point(&it["at"]))).collect()
+}
+
+/// Work on streams of two devices and on workers, with waits in all directions, a failure that passes on, and a program with a loop.
+fn work(vm: &Vm) -> Result<(), Error> {
+    let x = vm.from_slice(&[1i32, 2, 3, 4], &[4])?.to(CPU)?;
+    let mut sums = Vec::new();
+    for lane in 0..3 {
+        let _lane = Lane(lane).enter();
+        let there = x.to(SIM)?;
+        let mut sum = (&there + &there)?;
+        for _ in 0..5 {
+            sum = (&sum + &(&there * 2)?)?;
+        }
+        sums.push(sum);
+    }
+    let total = (&(&sums[0] + &sums[1])? + &sums[2])?;
+    let back = total.to(CPU)?;
+    let counted = vm.full(CPU, DType::I32, &[4], 0)?;
+    for _ in 0..4 {
+        vm.push("looks", [back.read(), counted.update()], || Ok(()))?;
+    }
+    let doubled = (&counted * 2)?;
+    let broken = (&x / &vm.full(CPU, DType::I32, &[4], 0)?)?;
+    let skipped = (&broken + 1)?;
+    let halves = vm.record("halves", |r| {
+        let y = (r.feed("y", SIM, DType::I32, &[4])? * 1)?;
+        let most = r.full(SIM, DType::I32, &[], 0)?;
+        let goes_on = y.sum(&[])?.gt(&most)?;
+        r.while_true(&goes_on, || {
+            y.copy_from(&(&y - 100)?)?;
+            goes_on.copy_from(&y.sum(&[])?.gt(&most)?)
+        })?;
+        r.fetch("y", &y)
+    })?;
+    let executable = vm.compile(halves, &[], &CompileOptions::default())?;
+    let run = executable.run(&[("y", &total)])?;
+    assert!(skipped.wait().is_err());
+    assert_eq!(doubled.to_vec::<i32>()?.len(), 4);
+    assert_eq!(run["y"].to_vec::<i32>()?.len(), 4);
+    Ok(())
+}
+
+#[test]
+fn every_wait_of_the_plan_is_an_arrow_with_its_ends() {
+    for mode in [Mode::Threaded, Mode::Inline, Mode::Simulated { seed: 5 }] {
+        let (record, trace) = (Shared::default(), Shared::default());
+        let (recorded, traced) = (record.clone(), trace.clone());
+        within(&format!("{mode:?}"), move || {
+            let vm = Vm::builder().mode(mode).sim_devices(1).record(recorded).trace(TraceConfig::to_writer(traced));
+            let vm = vm.build().expect("an engine");
+            work(&vm).expect("it is submitted");
+            let _ = vm.shutdown(Duration::from_secs(60));
+        });
+        let ((slices, counters), planned) = (read(&trace.take()), planned(&record.take()));
+        let at = |slice: &Shown| -> At {
+            let stream = slice.track.strip_suffix(" waits").unwrap_or(&slice.track);
+            (
+                stream.split(" on ").next().expect("a name").to_owned(),
+                slice.arguments["number"].parse().expect("a number"),
+            )
+        };
+        let sources: HashMap<u64, &Shown> =
+            slices.iter().flat_map(|slice| slice.flows.iter().map(move |flow| (*flow, slice))).collect();
+        let mut arrows = BTreeSet::new();
+        for slice in slices.iter().filter(|slice| slice.name == "wait") {
+            for flow in &slice.ending_flows {
+                let source = sources[flow];
+                assert_eq!((source.name.as_str(), source.begin), ("record", source.end));
+                arrows.insert((at(source), at(slice)));
+            }
+        }
+        // Where callers run everything at once, little is left to wait for.
+        assert!(planned.len() > if mode == Mode::Inline { 0 } else { 10 }, "{mode:?}: {planned:?}");
+        assert_eq!(arrows, planned, "{mode:?}");
+        // What waited began once what it waited for was over.
+        let is_run = |slice: &&Shown| slice.arguments.contains_key("order");
+        let runs: HashMap<At, &Shown> = slices.iter().filter(is_run).map(|slice| (at(slice), slice)).collect();
+        for (from, to) in &arrows {
+            let (from, to) = (runs[from], runs[to]);
+            assert!(from.end <= to.end, "{mode:?}: {from:?}, {to:?}");
+        }
+        let skipped = runs.values().filter(|run| run.arguments.get("outcome").is_some_and(|it| it == "skipped"));
+        assert!(skipped.count() >= 1, "{mode:?}");
+        assert!(runs.values().any(|run| run.arguments["line"].contains("traces.rs")), "{mode:?}");
+        assert_eq!(counters["pending instructions"], 0, "{mode:?}");
+        assert_eq!(counters["pending bytes"], 0, "{mode:?}");
+    }
+}

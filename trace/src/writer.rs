@@ -1,0 +1,225 @@
+//! Writes a trace, packet by packet.
+
+use std::io::{self, Write};
+
+use hashbrown::HashMap;
+use prost::Message;
+
+use crate::packets::{
+    CounterDescriptor, DebugAnnotation, EventType, FIRST_OF_SEQUENCE, InternedData, InternedName, InternedText,
+    ProcessDescriptor, Trace, TracePacket, TrackDescriptor, TrackEvent, USES_NAMES,
+};
+
+/// The sequence of all packets.
+const SEQUENCE: u32 = 1;
+
+/// Writes a trace. Events may be written in any order of their times.
+#[derive(Debug)]
+pub struct TraceWriter<W> {
+    out: W,
+    /// The last track.
+    tracks: u64,
+    names: HashMap<String, u64>,
+    argument_names: HashMap<&'static str, u64>,
+    texts: HashMap<String, u64>,
+    /// Names that the next packet brings.
+    new: InternedData,
+    bytes: Vec<u8>,
+}
+
+/// A track of a [`TraceWriter`].
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Track(u64);
+
+/// A slice of a track. Slices of one track do not overlap.
+#[derive(Copy, Clone, Debug)]
+pub struct Slice<'s> {
+    /// The track.
+    pub track: Track,
+    /// Its name.
+    pub name: &'s str,
+    /// When it begins, in nanoseconds since the trace began.
+    pub begin: u64,
+    /// When it ends.
+    pub end: u64,
+    /// Its arguments.
+    pub arguments: &'s [(&'static str, Argument<'s>)],
+    /// The arrow that leaves it.
+    pub leaves: Option<u64>,
+    /// The arrows that end at it.
+    pub enters: &'s [u64],
+}
+
+/// The value of an argument.
+#[derive(Copy, Clone, Debug)]
+pub enum Argument<'s> {
+    /// A number.
+    Number(u64),
+    /// A text that many slices have, such as the line of a source.
+    Text(&'s str),
+    /// A text that hardly occurs again.
+    Rare(&'s str),
+}
+
+impl<W: Write> TraceWriter<W> {
+    /// Begins a trace of this process, which it names.
+    ///
+    /// # Errors
+    /// Those of `out`, as for the other methods.
+    pub fn new(out: W, process: &str) -> io::Result<TraceWriter<W>> {
+        let mut writer = TraceWriter {
+            out,
+            tracks: 0,
+            names: HashMap::new(),
+            argument_names: HashMap::new(),
+            texts: HashMap::new(),
+            new: InternedData::default(),
+            bytes: Vec::new(),
+        };
+        writer.tracks += 1;
+        let name = Some(process.to_owned());
+        let process = ProcessDescriptor { pid: i32::try_from(std::process::id()).ok(), name };
+        let track = TrackDescriptor { uuid: Some(1), process: Some(process), ..TrackDescriptor::default() };
+        writer.write(TracePacket { flags: Some(FIRST_OF_SEQUENCE), track: Some(track), ..TracePacket::default() })?;
+        Ok(writer)
+    }
+
+    /// A new track, below `parent` or the process.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn track(&mut self, name: &str, parent: Option<Track>) -> io::Result<Track> {
+        self.describe(TrackDescriptor {
+            name: Some(name.to_owned()),
+            parent: Some(parent.map_or(1, |Track(parent)| parent)),
+            ..TrackDescriptor::default()
+        })
+    }
+
+    /// A new counter, of so many `unit`s at a time.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn counter(&mut self, name: &str, unit: &str, parent: Option<Track>) -> io::Result<Track> {
+        self.describe(TrackDescriptor {
+            name: Some(name.to_owned()),
+            parent: Some(parent.map_or(1, |Track(parent)| parent)),
+            counter: Some(CounterDescriptor { unit: Some(unit.to_owned()) }),
+            ..TrackDescriptor::default()
+        })
+    }
+
+    fn describe(&mut self, track: TrackDescriptor) -> io::Result<Track> {
+        self.tracks += 1;
+        let track = TrackDescriptor { uuid: Some(self.tracks), ..track };
+        self.write(TracePacket { track: Some(track), ..TracePacket::default() })?;
+        Ok(Track(self.tracks))
+    }
+
+    /// Writes a slice.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn slice(&mut self, slice: &Slice<'_>) -> io::Result<()> {
+        let Slice { track: Track(track), name, begin, end, arguments, leaves, enters } = *slice;
+        let name = Some(self.name(name));
+        let argument = |&(name, value): &(&'static str, Argument<'_>)| {
+            let name = Some(self.argument_name(name));
+            match value {
+                Argument::Number(number) => DebugAnnotation { name, number: Some(number), ..Default::default() },
+                Argument::Rare(text) => DebugAnnotation { name, text: Some(text.to_owned()), ..Default::default() },
+                Argument::Text(text) => {
+                    DebugAnnotation { name, interned_text: Some(self.text(text)), ..Default::default() }
+                }
+            }
+        };
+        let arguments = arguments.iter().map(argument).collect();
+        let event = TrackEvent {
+            arguments,
+            kind: Some(EventType::SliceBegin.into()),
+            name,
+            track: Some(track),
+            flows: leaves.into_iter().collect(),
+            ending_flows: enters.to_vec(),
+            value: None,
+        };
+        self.event(begin, event)?;
+        let kind = Some(EventType::SliceEnd.into());
+        self.event(end.max(begin), TrackEvent { kind, track: Some(track), ..TrackEvent::default() })
+    }
+
+    /// Writes that a counter has a value at a time.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn count(&mut self, Track(track): Track, at: u64, value: i64) -> io::Result<()> {
+        let (kind, track, value) = (Some(EventType::Counter.into()), Some(track), Some(value));
+        self.event(at, TrackEvent { kind, track, value, ..TrackEvent::default() })
+    }
+
+    /// Writes out everything.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    /// Ends the trace and gives the output back.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn finish(mut self) -> io::Result<W> {
+        self.flush()?;
+        Ok(self.out)
+    }
+
+    fn event(&mut self, at: u64, event: TrackEvent) -> io::Result<()> {
+        let new = std::mem::take(&mut self.new);
+        self.write(TracePacket {
+            timestamp: Some(at),
+            event: Some(event),
+            interned: (new != InternedData::default()).then_some(new),
+            flags: Some(USES_NAMES),
+            ..TracePacket::default()
+        })
+    }
+
+    fn write(&mut self, packet: TracePacket) -> io::Result<()> {
+        let packet = TracePacket { sequence: Some(SEQUENCE), ..packet };
+        self.bytes.clear();
+        // The packets of a trace are the elements of one field, so several traces one after the other are one.
+        Trace { packets: vec![packet] }.encode(&mut self.bytes).map_err(io::Error::other)?;
+        self.out.write_all(&self.bytes)
+    }
+
+    fn name(&mut self, name: &str) -> u64 {
+        if let Some(number) = self.names.get(name) {
+            return *number;
+        }
+        let number = self.names.len() as u64 + 1;
+        self.names.insert(name.to_owned(), number);
+        self.new.names.push(InternedName { number: Some(number), name: Some(name.to_owned()) });
+        number
+    }
+
+    fn argument_name(&mut self, name: &'static str) -> u64 {
+        if let Some(number) = self.argument_names.get(name) {
+            return *number;
+        }
+        let number = self.argument_names.len() as u64 + 1;
+        self.argument_names.insert(name, number);
+        self.new.argument_names.push(InternedName { number: Some(number), name: Some(name.to_owned()) });
+        number
+    }
+
+    fn text(&mut self, text: &str) -> u64 {
+        if let Some(number) = self.texts.get(text) {
+            return *number;
+        }
+        let number = self.texts.len() as u64 + 1;
+        self.texts.insert(text.to_owned(), number);
+        self.new.texts.push(InternedText { number: Some(number), text: Some(text.as_bytes().to_vec()) });
+        number
+    }
+}

@@ -1,0 +1,303 @@
+//! What a trace shows: for each stream a track of its instructions and one of what they waited for, for each thread that launches a track of its launches, and
+//! counters.
+//!
+//! An arrow leads from the end of an instruction to the one that waited for it. It joins two slices of their own, `record` and `wait`, beside those of the instructions:
+//! who clicks at an arrow sees its two ends, and not all that came before.
+//!
+//! Threads note their events apart, so an event may come before another one that it depends on. Events are held back until the next call, and a wait until what it waited for
+//! is known.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::mem;
+
+use hashbrown::HashMap;
+use streamvm_ep::DeviceId;
+use streamvm_stream::{Point, StreamId, StreamKey};
+use streamvm_trace::{Argument, Slice, TraceWriter, Track};
+
+use crate::tasks::counters::Ended;
+use crate::tasks::timeline::{Event, Ran};
+
+/// Of how many of the last instructions of a stream the ends are known, for what waits for them.
+const ENDS: usize = 1 << 16;
+
+/// How many instructions may wait for ends that are not known. Older ones are shown with the arrows that are known.
+const OPEN: usize = 1 << 12;
+
+/// Writes a trace of what threads have noted.
+pub(crate) struct Shown<W: Write> {
+    writer: TraceWriter<W>,
+    devices: HashMap<DeviceId, Track>,
+    threads: HashMap<String, Track>,
+    streams: HashMap<StreamId, Stream>,
+    pending: Track,
+    bytes: Track,
+    /// Events of the call before, each with the thread that has noted it.
+    held: Vec<(String, Event)>,
+    /// Instructions whose waits were for what is not known yet.
+    open: Vec<Over>,
+    /// The arrows so far.
+    arrows: u64,
+}
+
+/// The tracks of a stream, and what is known of it.
+struct Stream {
+    key: StreamKey,
+    /// Whether its device runs commands later.
+    launches: bool,
+    runs: Track,
+    waits: Track,
+    /// Of an unordered stream: the track of each thread that runs its instructions.
+    workers: HashMap<String, Track>,
+    /// The ends of the last instructions, by number.
+    ends: HashMap<u64, u64>,
+    /// These numbers, oldest first.
+    known: VecDeque<u64>,
+    /// When the last instruction was over.
+    free: u64,
+    /// Instructions that were launched and have not passed.
+    launched: VecDeque<Ran>,
+}
+
+/// An instruction that is over.
+struct Over {
+    ran: Ran,
+    /// When its stream could have begun it, as far as earlier instructions and the host are concerned.
+    could: u64,
+    /// When it was begun.
+    began: u64,
+}
+
+/// What an engine tells of a stream when its first event is shown.
+pub(crate) struct StreamFacts {
+    pub(crate) key: StreamKey,
+    pub(crate) launches: bool,
+}
+
+impl<W: Write> Shown<W> {
+    /// Begins the trace.
+    ///
+    /// # Errors
+    /// Those of `out`, as for the other methods.
+    pub(crate) fn new(out: W) -> io::Result<Shown<W>> {
+        let mut writer = TraceWriter::new(out, "streamvm")?;
+        let pending = writer.counter("pending instructions", "instructions", None)?;
+        let bytes = writer.counter("pending bytes", "bytes", None)?;
+        let (devices, threads, streams) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let (held, open) = (Vec::new(), Vec::new());
+        Ok(Shown { writer, devices, threads, streams, pending, bytes, held, open, arrows: 0 })
+    }
+
+    /// Shows how much is pending.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub(crate) fn count(&mut self, at: u64, instructions: u64, bytes: u64) -> io::Result<()> {
+        self.writer.count(self.pending, at, instructions as i64)?;
+        self.writer.count(self.bytes, at, bytes as i64)
+    }
+
+    /// Shows the events of the call before, and keeps these, each with the name of the thread that has noted it. `facts` tells of streams.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub(crate) fn show(
+        &mut self,
+        events: Vec<(String, Event)>,
+        facts: impl Fn(StreamId) -> Option<StreamFacts>,
+    ) -> io::Result<()> {
+        let mut due = mem::replace(&mut self.held, events);
+        due.sort_by_key(|(_, event)| match event {
+            Event::Ran(ran) => ran.ended,
+            Event::Passed { at, .. } => *at,
+        });
+        for (thread, event) in due {
+            let point = match &event {
+                Event::Ran(ran) => ran.point,
+                Event::Passed { point, .. } => *point,
+            };
+            if !self.streams.contains_key(&point.stream) {
+                let Some(facts) = facts(point.stream) else { continue };
+                let stream = self.begin(facts)?;
+                self.streams.insert(point.stream, stream);
+            }
+            match event {
+                Event::Ran(ran) => self.ran(&thread, ran)?,
+                Event::Passed { point, at, outcome } => self.passed(point, at, outcome)?,
+            }
+        }
+        let open = mem::take(&mut self.open);
+        let too_many = open.len().saturating_sub(OPEN);
+        open.into_iter().enumerate().try_for_each(|(place, over)| self.waits(over, place < too_many))
+    }
+
+    /// Shows what is left, and ends the trace.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub(crate) fn finish(mut self, facts: impl Fn(StreamId) -> Option<StreamFacts>) -> io::Result<()> {
+        self.show(Vec::new(), facts)?;
+        let open = mem::take(&mut self.open);
+        open.into_iter().try_for_each(|over| self.waits(over, true))?;
+        self.writer.finish().map(drop)
+    }
+
+    /// Writes out what was shown.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+
+    /// The tracks of a stream.
+    fn begin(&mut self, StreamFacts { key, launches }: StreamFacts) -> io::Result<Stream> {
+        let device = match self.devices.get(&key.device) {
+            Some(device) => *device,
+            None => {
+                let device = self.writer.track(&key.device.to_string(), None)?;
+                self.devices.insert(key.device, device);
+                device
+            }
+        };
+        let runs = self.writer.track(&key.to_string(), Some(device))?;
+        let waits = self.writer.track(&format!("{key} waits"), Some(device))?;
+        let (workers, ends) = (HashMap::new(), HashMap::new());
+        let (known, launched) = (VecDeque::new(), VecDeque::new());
+        Ok(Stream { key, launches, runs, waits, workers, ends, known, free: 0, launched })
+    }
+
+    /// Shows an instruction that a thread has run, or its launch.
+    fn ran(&mut self, thread: &str, ran: Ran) -> io::Result<()> {
+        let Some(stream) = self.streams.get_mut(&ran.point.stream) else { return Ok(()) };
+        if stream.launches {
+            if let Some(began) = ran.began {
+                let track = match self.threads.get(thread) {
+                    Some(track) => *track,
+                    None => {
+                        let track = self.writer.track(thread, None)?;
+                        self.threads.insert(thread.to_owned(), track);
+                        track
+                    }
+                };
+                let (site, stream) = (ran.site.to_string(), stream.key.to_string());
+                let arguments = [
+                    ("stream", Argument::Text(&stream)),
+                    ("number", Argument::Number(ran.point.seq)),
+                    ("line", Argument::Text(&site)),
+                ];
+                let name = format!("launch {}", ran.name.text());
+                let (leaves, enters) = (None, &[][..]);
+                let launch =
+                    Slice { track, name: &name, begin: began, end: ran.ended, arguments: &arguments, leaves, enters };
+                self.writer.slice(&launch)?;
+            }
+            stream.launched.push_back(ran);
+            return Ok(());
+        }
+        let (began, ended) = (ran.began.unwrap_or(ran.ended), ran.ended);
+        let track = match (ran.point.stream.is_unordered(), stream.workers.get(thread)) {
+            (false, _) => stream.runs,
+            (true, Some(track)) => *track,
+            (true, None) => {
+                let track = self.writer.track(&format!("{} on {thread}", stream.key), Some(stream.runs))?;
+                stream.workers.insert(thread.to_owned(), track);
+                track
+            }
+        };
+        let could = if ran.point.stream.is_unordered() { ran.submitted } else { stream.free.max(ran.submitted) };
+        self.over(Over { ran, could, began }, (track, ended), Some(thread))
+    }
+
+    /// Shows an instruction that a device has finished, as far as the host has seen it.
+    fn passed(&mut self, point: Point, at: u64, outcome: Ended) -> io::Result<()> {
+        while let Some(stream) = self.streams.get_mut(&point.stream)
+            && let Some(ran) = stream.launched.pop_front_if(|ran| ran.point.seq <= point.seq)
+        {
+            let could = stream.free.max(ran.ended);
+            let (waited, is_own) = (ran.waited.clone(), ran.point.seq == point.seq);
+            let ran = if is_own { Ran { outcome, ..ran } } else { ran };
+            let track = stream.runs;
+            let known = waited.iter().filter_map(|point| self.end_of(*point)).max();
+            let began = could.max(known.unwrap_or(0)).min(at);
+            self.over(Over { ran, could, began }, (track, at), None)?;
+        }
+        Ok(())
+    }
+
+    /// Shows an instruction that is over, and what it waited for.
+    fn over(&mut self, over: Over, (track, ended): (Track, u64), thread: Option<&str>) -> io::Result<()> {
+        let Over { ran, began, .. } = &over;
+        let Some(stream) = self.streams.get_mut(&ran.point.stream) else { return Ok(()) };
+        stream.free = stream.free.max(ended);
+        stream.ends.insert(ran.point.seq, ended);
+        stream.known.push_back(ran.point.seq);
+        if stream.known.len() > ENDS
+            && let Some(oldest) = stream.known.pop_front()
+        {
+            stream.ends.remove(&oldest);
+        }
+        let site = ran.site.to_string();
+        let mut arguments = vec![
+            ("number", Argument::Number(ran.point.seq)),
+            ("order", Argument::Number(ran.order)),
+            ("line", Argument::Text(&site)),
+            ("submitted", Argument::Number(ran.submitted)),
+        ];
+        arguments.extend(thread.map(|thread| ("thread", Argument::Text(thread))));
+        let outcome = match (ran.outcome, ran.began) {
+            (Ended::Fine, _) => None,
+            (Ended::Failed, _) => Some("failed"),
+            (Ended::PassedOn, None) => Some("skipped"),
+            (Ended::PassedOn, Some(_)) => Some("passed on a failure"),
+        };
+        arguments.extend(outcome.map(|outcome| ("outcome", Argument::Text(outcome))));
+        let (name, begin) = (ran.name.text(), *began);
+        let slice = Slice { track, name, begin, end: ended, arguments: &arguments, leaves: None, enters: &[] };
+        self.writer.slice(&slice)?;
+        if ran.waited.is_empty() { Ok(()) } else { self.waits(over, false) }
+    }
+
+    /// Shows what an instruction waited for, once all of that is known, or `now` as far as it is known.
+    fn waits(&mut self, over: Over, now: bool) -> io::Result<()> {
+        let known: Vec<(Point, u64)> =
+            over.ran.waited.iter().filter_map(|point| Some((*point, self.end_of(*point)?))).collect();
+        if known.len() < over.ran.waited.len() && !now {
+            self.open.push(over);
+            return Ok(());
+        }
+        let Over { ran, could, began } = over;
+        let Some(waits) = self.streams.get(&ran.point.stream).map(|stream| stream.waits) else { return Ok(()) };
+        let (mut enters, mut sources) = (Vec::new(), Vec::new());
+        for &(point, end) in &known {
+            let Some(source) = self.streams.get(&point.stream) else { continue };
+            self.arrows += 1;
+            sources.push(format!("{} {}", source.key, point.seq));
+            let arguments = [("number", Argument::Number(point.seq))];
+            let leaves = Some(self.arrows);
+            let record = Slice {
+                track: source.waits,
+                name: "record",
+                begin: end,
+                end,
+                arguments: &arguments,
+                leaves,
+                enters: &[],
+            };
+            self.writer.slice(&record)?;
+            enters.push(self.arrows);
+        }
+        let last = known.iter().map(|(_, end)| *end).max().unwrap_or(could);
+        let sources = sources.join(", ");
+        let arguments = [("number", Argument::Number(ran.point.seq)), ("for", Argument::Rare(&sources))];
+        let end = last.clamp(could.min(began), began);
+        let (track, begin, leaves) = (waits, could.min(end), None);
+        self.writer.slice(&Slice { track, name: "wait", begin, end, arguments: &arguments, leaves, enters: &enters })
+    }
+
+    /// When an instruction was over, if that is known.
+    fn end_of(&self, point: Point) -> Option<u64> {
+        self.streams.get(&point.stream)?.ends.get(&point.seq).copied()
+    }
+}

@@ -1,0 +1,112 @@
+//! What the threads of an engine note of the instructions that they run, for a trace with times ([`VmBuilder::trace`](crate::VmBuilder::trace)).
+//!
+//! Each thread context and worker has a list of its own ([`Events`]), as it has counters for profiles: the thread that runs it writes, and only the thread that writes
+//! the trace competes for the lock, a few times a second. The completion has a list, too, of what devices have finished.
+
+use std::time::Instant;
+
+use smallvec::SmallVec;
+use streamvm_ep::Site;
+use streamvm_stream::Point;
+
+use crate::sync::{Mutex, unpoisoned};
+use crate::tasks::counters::{Ended, Stamp};
+use crate::tasks::task::Task;
+
+/// What an engine that is traced has in common.
+pub(crate) struct Timeline {
+    /// The time that all others count from.
+    zero: Instant,
+    /// What the completion has seen.
+    pub(crate) completion: Events,
+}
+
+/// Events in the order in which a thread has noted them.
+#[derive(Default)]
+pub(crate) struct Events(Mutex<Vec<Event>>);
+
+/// Something that has happened. Times are in nanoseconds since the engine was built.
+pub(crate) enum Event {
+    /// An instruction was run, launched or skipped.
+    Ran(Ran),
+    /// The host has seen that a device has finished an instruction.
+    Passed { point: Point, at: u64, outcome: Ended },
+}
+
+/// An instruction that a thread has run, or launched on a device.
+pub(crate) struct Ran {
+    pub(crate) point: Point,
+    /// Its position in program order.
+    pub(crate) order: u64,
+    pub(crate) name: Name,
+    pub(crate) site: Site,
+    pub(crate) submitted: u64,
+    /// When its action began; `None` if it has none, or was skipped.
+    pub(crate) began: Option<u64>,
+    pub(crate) ended: u64,
+    pub(crate) outcome: Ended,
+    /// What it waited for.
+    pub(crate) waited: SmallVec<[Point; 2]>,
+}
+
+/// The name of an instruction.
+pub(crate) enum Name {
+    Constant(&'static str),
+    Own(Box<str>),
+}
+
+impl Name {
+    pub(crate) fn text(&self) -> &str {
+        match self {
+            Name::Constant(text) => text,
+            Name::Own(text) => text,
+        }
+    }
+}
+
+impl Events {
+    pub(crate) fn add(&self, event: Event) {
+        unpoisoned(self.0.lock()).push(event);
+    }
+
+    /// Moves all events to `to`.
+    pub(crate) fn take(&self, to: &mut Vec<Event>) {
+        let mut events = unpoisoned(self.0.lock());
+        to.append(&mut events);
+    }
+}
+
+impl Timeline {
+    /// The time counts from now.
+    pub(crate) fn new() -> Timeline {
+        Timeline { zero: Instant::now(), completion: Events::default() }
+    }
+
+    /// The time in nanoseconds.
+    pub(crate) fn now(&self) -> u64 {
+        self.at(Instant::now())
+    }
+
+    /// What a thread notes of a task that it has just run, launched or skipped.
+    pub(crate) fn ran(&self, task: &Task, stamp: Stamp, outcome: Ended) -> Event {
+        Event::Ran(Ran {
+            point: task.point,
+            order: task.order,
+            name: match task.own_name() {
+                Some(name) => Name::Own(name.into()),
+                None => Name::Constant(task.what),
+            },
+            site: task.site,
+            submitted: self.at(stamp.submitted),
+            began: stamp.started.map(|started| self.at(started)),
+            ended: self.now(),
+            outcome,
+            waited: task.waited().into(),
+        })
+    }
+
+    fn at(&self, time: Instant) -> u64 {
+        // Wraps after 584 years.
+        time.saturating_duration_since(self.zero).as_nanos() as u64
+    }
+}
