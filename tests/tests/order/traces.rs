@@ -178,16 +178,20 @@ fn every_wait_of_the_plan_is_an_arrow_with_its_ends() {
         let sources: HashMap<u64, &Shown> =
             slices.iter().flat_map(|slice| slice.flows.iter().map(move |flow| (*flow, slice))).collect();
         let mut arrows = BTreeSet::new();
-        for slice in slices.iter().filter(|slice| slice.name == "wait") {
+        for slice in slices.iter().filter(|slice| slice.name == "met") {
             for flow in &slice.ending_flows {
                 let source = sources[flow];
                 assert_eq!((source.name.as_str(), source.begin), ("record", source.end));
+                // Perfetto draws no arrow back in time.
+                assert!(source.begin <= slice.begin, "{mode:?}: {source:?}, {slice:?}");
                 arrows.insert((at(source), at(slice)));
             }
         }
         // Where callers run everything at once, little is left to wait for.
         assert!(planned.len() > if mode == Mode::Inline { 0 } else { 10 }, "{mode:?}: {planned:?}");
         assert_eq!(arrows, planned, "{mode:?}");
+        let waits = slices.iter().filter(|slice| slice.name == "wait").count();
+        assert_eq!(waits, slices.iter().filter(|slice| slice.name == "met").count(), "{mode:?}");
         // What waited began once what it waited for was over.
         let is_run = |slice: &&Shown| slice.arguments.contains_key("order");
         let runs: HashMap<At, &Shown> = slices.iter().filter(is_run).map(|slice| (at(slice), slice)).collect();

@@ -1,8 +1,9 @@
 //! What a trace shows: for each stream a track of its instructions and one of what they waited for, for each thread that launches a track of its launches, and
 //! counters.
 //!
-//! An arrow leads from the end of an instruction to the one that waited for it. It joins two slices of their own, `record` and `wait`, beside those of the instructions:
-//! who clicks at an arrow sees its two ends, and not all that came before.
+//! An arrow leads from the end of an instruction to the one that waited for it. It joins two slices of their own, `record` and `met`, beside those of the instructions: who clicks at an
+//! arrow sees its two ends, and not all that came before. It does not end at the `wait`, which begins before what was waited for is over: Perfetto draws an arrow from the slice
+//! that begins first.
 //!
 //! Threads note their events apart, so an event may come before another one that it depends on. Events are held back until the next call, and a wait until what it waited for
 //! is known.
@@ -293,7 +294,10 @@ impl<W: Write> Shown<W> {
         let arguments = [("number", Argument::Number(ran.point.seq)), ("for", Argument::Rare(&sources))];
         let end = last.clamp(could.min(began), began);
         let (track, begin, leaves) = (waits, could.min(end), None);
-        self.writer.slice(&Slice { track, name: "wait", begin, end, arguments: &arguments, leaves, enters: &enters })
+        let wait = Slice { track, name: "wait", begin, end, arguments: &arguments, leaves, enters: &[] };
+        self.writer.slice(&wait)?;
+        let arguments = &arguments[..1];
+        self.writer.slice(&Slice { track, name: "met", begin: end, end, arguments, leaves, enters: &enters })
     }
 
     /// When an instruction was over, if that is known.
