@@ -206,3 +206,47 @@ fn every_wait_of_the_plan_is_an_arrow_with_its_ends() {
         assert_eq!(counters["pending bytes"], 0, "{mode:?}");
     }
 }
+
+/// A writer of a caller that fails, or panics, after so many calls.
+struct Broken {
+    left: usize,
+    panics: bool,
+}
+
+impl Write for Broken {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match (self.left.checked_sub(1), self.panics) {
+            (Some(left), _) => self.left = left,
+            (None, true) => panic!("the writer of a trace"),
+            (None, false) => return Err(io::Error::other("the disk is full")),
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// An engine goes on without a trace that cannot be written, and is not built without one that cannot be begun.
+#[test]
+fn a_trace_that_cannot_be_written_holds_nothing_up() {
+    for panics in [false, true] {
+        for left in [0, 1, 2] {
+            within(&format!("a writer that fails after {left} calls"), move || {
+                let vm = Vm::builder().sim_devices(1).trace(TraceConfig::to_writer(Broken { left, panics }));
+                let vm = vm.build().expect("an engine");
+                for _ in 0..3 {
+                    work(&vm).expect("it is submitted");
+                    std::thread::sleep(Duration::from_millis(15));
+                }
+                let _ = vm.shutdown(Duration::from_secs(60));
+            });
+        }
+    }
+    let Err(refused) = Vm::builder().trace(TraceConfig::to_file("/nowhere/at/all")).build() else {
+        panic!("there is no such folder")
+    };
+    let text = refused.to_string();
+    assert!(matches!(refused, Error::NoTrace { .. }) && text.contains("/nowhere/at/all"), "{text}");
+}

@@ -1,15 +1,17 @@
 //! The thread that writes the trace of an engine ([`VmBuilder::trace`](crate::VmBuilder::trace)): takes what the other threads have noted, a hundred times a second.
 //!
-//! It writes nothing more after an error of the output, and goes on to take what is noted, which would fill the memory.
+//! It writes nothing more after an error or a panic of the output, and goes on to take what is noted, which would fill the memory.
 
 use std::io::{self, BufWriter, Write};
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use streamvm_stream::StreamId;
 
 use crate::execute::environment::Environment;
 use crate::observe::shown::{Shown, StreamFacts};
+use crate::sync::panics::panic_text;
 use crate::sync::{engine_thread, park_timeout};
 use crate::tasks::timeline::{Event, Timeline};
 
@@ -23,13 +25,13 @@ pub(crate) type Out = Box<dyn Write + Send>;
 pub(crate) fn serve(env: &Environment, out: Out) {
     let Some(timeline) = &env.timeline else { return };
     engine_thread::enter();
-    let mut shown = Shown::new(BufWriter::new(out)).map_err(tell).ok();
+    let mut shown = caught(|| Shown::new(BufWriter::new(out))).map_err(tell).ok();
     loop {
         // Before the events are taken: what has passed was noted before.
         let ends = env.may_end();
         let events = noted(env, timeline);
         if let Some(open) = &mut shown
-            && let Err(error) = show(open, events, env, timeline)
+            && let Err(error) = caught(|| show(open, events, env, timeline))
         {
             tell(error);
             shown = None;
@@ -39,9 +41,14 @@ pub(crate) fn serve(env: &Environment, out: Out) {
         }
         park_timeout(PAUSE);
     }
-    if let Some(Err(error)) = shown.map(|shown| shown.finish(|id| facts(id, env))) {
+    if let Some(Err(error)) = shown.map(|shown| caught(|| shown.finish(|id| facts(id, env)))) {
         tell(error);
     }
+}
+
+/// A panic of the caller's writer is an error.
+fn caught<T>(write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    catch_unwind(AssertUnwindSafe(write)).unwrap_or_else(|payload| Err(io::Error::other(panic_text(payload))))
 }
 
 fn show(
