@@ -10,6 +10,12 @@ use crate::packets::{
     ProcessDescriptor, Trace, TracePacket, TrackDescriptor, TrackEvent, USES_NAMES,
 };
 
+/// How many names of slices a trace has; more are called [`OTHERS`], so that names which never come again do not fill the memory.
+const NAMES: usize = 1 << 16;
+
+/// The name of slices whose names are too many.
+const OTHERS: &str = "(other names)";
+
 /// The sequence of all packets.
 const SEQUENCE: u32 = 1;
 
@@ -194,6 +200,10 @@ impl<W: Write> TraceWriter<W> {
     }
 
     fn name(&mut self, name: &str) -> u64 {
+        if let Some(number) = self.names.get(name) {
+            return *number;
+        }
+        let name = if self.names.len() < NAMES { name } else { OTHERS };
         if let Some(number) = self.names.get(name) {
             return *number;
         }

@@ -168,7 +168,11 @@ impl VmBuilder {
             let thread = Builder::new()
                 .name("streamvm-trace".to_owned())
                 .spawn(move || trace_thread::serve(&of_thread, out))
-                .map_err(|error| Error::NoThread { reason: error.to_string() })?;
+                .map_err(|error| {
+                    // The scheduler ends, too.
+                    engine.end();
+                    Error::NoThread { reason: error.to_string() }
+                })?;
             engine.threads.keep(thread);
         }
         Ok(engine)

@@ -32,7 +32,7 @@ impl TraceConfig {
         TraceConfig { sink: Sink::File(path.into()) }
     }
 
-    /// To a writer. A thread of the engine calls it, about a hundred times a second while instructions run, always with whole packets. It must not wait for the engine.
+    /// To a writer. A thread of the engine calls it, always with whole packets. It must not wait for the engine, whose end waits for it.
     pub fn to_writer(writer: impl Write + Send + 'static) -> TraceConfig {
         TraceConfig { sink: Sink::Writer(Box::new(writer)) }
     }

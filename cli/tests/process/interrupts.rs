@@ -87,9 +87,7 @@ fn an_interrupt_ends_the_run_and_keeps_what_it_has_of_diagnostics() {
         let trace = fs::read(folder.path().join("a.pftrace")).unwrap();
         let trace: Trace = Message::decode(&trace[..]).unwrap_or_else(|error| panic!("{more:?}: {error}"));
         let has = |name: &str| trace.packets.iter().any(|it| it.track.as_ref().is_some_and(|it| it.name() == name));
-        // What an endless loop of a compiled program runs is not over.
-        let is_over = text != ENDLESS_LOOP;
-        assert_eq!(has("compute@cpu:0:0"), is_over, "{more:?}: {} packets", trace.packets.len());
+        assert!(has("compute@cpu:0:0"), "{more:?}: {} packets", trace.packets.len());
         let judged = streamvm(folder.path(), ["verify", "a.trace"]);
         assert_eq!(judged.code, 1, "{more:?}: {}", judged.stderr);
         let verdict = "the trace has no \"end\" line: what was recorded later is missing\nnot ok: the trace is partial; what is there is in order\n";

@@ -1,14 +1,14 @@
 //! The thread that writes the trace of an engine ([`VmBuilder::trace`](crate::VmBuilder::trace)): takes what the other threads have noted, a hundred times a second.
 //!
-//! It writes nothing more after an error or a panic of the output, and goes on to take what is noted, which would fill the memory.
+//! It writes nothing more after an error or a panic of the output, and goes on to take what is noted, because that would fill the memory otherwise.
 
 use std::io::{self, BufWriter, Write};
-use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use streamvm_stream::StreamId;
 
+use crate::execute::backpressure::Pending;
 use crate::execute::environment::Environment;
 use crate::observe::shown::{Shown, StreamFacts};
 use crate::sync::panics::panic_text;
@@ -25,16 +25,19 @@ pub(crate) type Out = Box<dyn Write + Send>;
 pub(crate) fn serve(env: &Environment, out: Out) {
     let Some(timeline) = &env.timeline else { return };
     engine_thread::enter();
+    let mut pending = None;
     let mut shown = caught(|| Shown::new(BufWriter::new(out))).map_err(tell).ok();
     loop {
         // Before the events are taken: what has passed was noted before.
         let ends = env.may_end();
+        let now = timeline.now();
         let events = noted(env, timeline);
         if let Some(open) = &mut shown
-            && let Err(error) = caught(|| show(open, events, env, timeline))
+            && let Err(error) = caught(|| show(open, (now, events), &mut pending, env))
         {
             tell(error);
-            shown = None;
+            // Its drop calls the writer once more.
+            let _ = caught(|| Ok(drop(shown.take())));
         }
         if ends {
             break;
@@ -51,32 +54,35 @@ fn caught<T>(write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     catch_unwind(AssertUnwindSafe(write)).unwrap_or_else(|payload| Err(io::Error::other(panic_text(payload))))
 }
 
+/// Shows events, which were taken from `now` on, and how much is pending if that is not what was shown last.
 fn show(
     shown: &mut Shown<BufWriter<Out>>,
-    events: Vec<(String, Event)>,
+    (now, events): (u64, Vec<(String, Event)>),
+    pending: &mut Option<(u64, u64)>,
     env: &Environment,
-    timeline: &Timeline,
 ) -> io::Result<()> {
-    let is_quiet = events.is_empty();
-    shown.show(events, |id| facts(id, env))?;
-    if !is_quiet || env.may_end() {
-        let pending = env.pending();
-        shown.count(timeline.now(), pending.instructions, pending.bytes)?;
-        // What was written is whole packets, so a process that is killed leaves a trace up to here.
-        shown.flush()?;
+    let mut is_news = shown.show(now, events, |id| facts(id, env))?;
+    let Pending { instructions, bytes } = env.pending();
+    if pending.replace((instructions, bytes)) != Some((instructions, bytes)) {
+        shown.count(now, instructions, bytes)?;
+        is_news = true;
     }
-    Ok(())
+    // What was written is whole packets, so a process that is killed leaves a trace up to here.
+    if is_news { shown.flush() } else { Ok(()) }
 }
 
 /// What all threads have noted since the last call, each event with the name of its thread.
 fn noted(env: &Environment, timeline: &Timeline) -> Vec<(String, Event)> {
-    let (mut all, mut of_one) = (Vec::new(), Vec::new());
-    for context in env.contexts.all() {
-        context.events.take(&mut of_one);
-        all.extend(mem::take(&mut of_one).into_iter().map(|event| (context.name.clone(), event)));
+    let (mut all, mut is_cut) = (Vec::new(), false);
+    let mut add = |name: &str, (events, is_full): (Vec<Event>, bool)| {
+        is_cut |= is_full;
+        all.extend(events.into_iter().map(|event| (name.to_owned(), event)));
+    };
+    env.contexts.all().iter().for_each(|context| add(&context.name, context.events.take()));
+    add("", timeline.completion.take());
+    if is_cut {
+        log::warn!("the trace of the engine leaves out instructions: it is written slower than they run");
     }
-    timeline.completion.take(&mut of_one);
-    all.extend(of_one.into_iter().map(|event| (String::new(), event)));
     all
 }
 

@@ -104,7 +104,7 @@ pub(crate) fn count_op(task: &mut Task, env: &Environment, context: &ContextHand
         if let Some(timeline) = &env.timeline {
             context.events().add(timeline.ran(task, stamp, ended));
         }
-        if !env.profiles {
+        if !env.profiles || !stamp.runs {
             return;
         }
         let counted = unpoisoned(context.counters().lock()).add(task, stamp, ended);

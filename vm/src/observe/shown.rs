@@ -5,8 +5,8 @@
 //! arrow sees its two ends, and not all that came before. It does not end at the `wait`, which begins before what was waited for is over: Perfetto draws an arrow from the slice
 //! that begins first.
 //!
-//! Threads note their events apart, so an event may come before another one that it depends on. Events are held back until the next call, and a wait until what it waited for
-//! is known.
+//! Threads note their events apart, so an event may be taken before another one that it depends on. Events are shown in the order of their times, those of which all that happened before has been
+//! taken; a wait is held back until what it waited for is known.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -34,8 +34,10 @@ pub(crate) struct Shown<W: Write> {
     streams: HashMap<StreamId, Stream>,
     pending: Track,
     bytes: Track,
-    /// Events of the call before, each with the thread that has noted it.
+    /// Events that are held back, each with the thread that has noted it.
     held: Vec<(String, Event)>,
+    /// When the events of the call before were taken: what had happened by then is all here now.
+    taken: u64,
     /// Instructions whose waits were for what is not known yet.
     open: Vec<Over>,
     /// The arrows so far.
@@ -87,7 +89,7 @@ impl<W: Write> Shown<W> {
         let bytes = writer.counter("pending bytes", "bytes", None)?;
         let (devices, threads, streams) = (HashMap::new(), HashMap::new(), HashMap::new());
         let (held, open) = (Vec::new(), Vec::new());
-        Ok(Shown { writer, devices, threads, streams, pending, bytes, held, open, arrows: 0 })
+        Ok(Shown { writer, devices, threads, streams, pending, bytes, held, taken: 0, open, arrows: 0 })
     }
 
     /// Shows how much is pending.
@@ -99,20 +101,27 @@ impl<W: Write> Shown<W> {
         self.writer.count(self.bytes, at, bytes as i64)
     }
 
-    /// Shows the events of the call before, and keeps these, each with the name of the thread that has noted it. `facts` tells of streams.
+    /// Takes events, each with the name of the thread that has noted it, which were taken from `now` on. Shows those that had happened at the call before. `facts` tells of streams.
+    /// Returns whether something was shown.
     ///
     /// # Errors
     /// Those of the output.
     pub(crate) fn show(
         &mut self,
+        now: u64,
         events: Vec<(String, Event)>,
         facts: impl Fn(StreamId) -> Option<StreamFacts>,
-    ) -> io::Result<()> {
-        let mut due = mem::replace(&mut self.held, events);
-        due.sort_by_key(|(_, event)| match event {
+    ) -> io::Result<bool> {
+        let time = |(_, event): &(String, Event)| match event {
             Event::Ran(ran) => ran.ended,
             Event::Passed { at, .. } => *at,
-        });
+        };
+        let mut due = mem::take(&mut self.held);
+        due.extend(events);
+        due.sort_by_key(time);
+        let until = mem::replace(&mut self.taken, now);
+        self.held = due.split_off(due.partition_point(|event| time(event) <= until));
+        let is_any = !due.is_empty();
         for (thread, event) in due {
             let point = match &event {
                 Event::Ran(ran) => ran.point,
@@ -130,7 +139,8 @@ impl<W: Write> Shown<W> {
         }
         let open = mem::take(&mut self.open);
         let too_many = open.len().saturating_sub(OPEN);
-        open.into_iter().enumerate().try_for_each(|(place, over)| self.waits(over, place < too_many))
+        open.into_iter().enumerate().try_for_each(|(place, over)| self.waits(over, place < too_many))?;
+        Ok(is_any)
     }
 
     /// Shows what is left, and ends the trace.
@@ -138,7 +148,8 @@ impl<W: Write> Shown<W> {
     /// # Errors
     /// Those of the output.
     pub(crate) fn finish(mut self, facts: impl Fn(StreamId) -> Option<StreamFacts>) -> io::Result<()> {
-        self.show(Vec::new(), facts)?;
+        self.taken = u64::MAX;
+        self.show(u64::MAX, Vec::new(), facts)?;
         let open = mem::take(&mut self.open);
         open.into_iter().try_for_each(|over| self.waits(over, true))?;
         self.writer.finish().map(drop)
@@ -216,12 +227,13 @@ impl<W: Write> Shown<W> {
         while let Some(stream) = self.streams.get_mut(&point.stream)
             && let Some(ran) = stream.launched.pop_front_if(|ran| ran.point.seq <= point.seq)
         {
-            let could = stream.free.max(ran.ended);
+            let could = stream.free.max(ran.submitted);
+            let launched = ran.began.unwrap_or(ran.ended);
             let (waited, is_own) = (ran.waited.clone(), ran.point.seq == point.seq);
             let ran = if is_own { Ran { outcome, ..ran } } else { ran };
             let track = stream.runs;
             let known = waited.iter().filter_map(|point| self.end_of(*point)).max();
-            let began = could.max(known.unwrap_or(0)).min(at);
+            let began = could.max(launched).max(known.unwrap_or(0)).min(at);
             self.over(Over { ran, could, began }, (track, at), None)?;
         }
         Ok(())
@@ -293,7 +305,9 @@ impl<W: Write> Shown<W> {
         let sources = sources.join(", ");
         let arguments = [("number", Argument::Number(ran.point.seq)), ("for", Argument::Rare(&sources))];
         let end = last.clamp(could.min(began), began);
-        let (track, begin, leaves) = (waits, could.min(end), None);
+        // Several instructions of an unordered stream wait at once: their waits are shown without their times, which would overlap.
+        let begin = if ran.point.stream.is_unordered() { end } else { could.min(end) };
+        let (track, leaves) = (waits, None);
         let wait = Slice { track, name: "wait", begin, end, arguments: &arguments, leaves, enters: &[] };
         self.writer.slice(&wait)?;
         let arguments = &arguments[..1];

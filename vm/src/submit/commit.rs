@@ -412,8 +412,12 @@ impl State {
             if instruction.has_more() {
                 self.add_uses(task, &instruction, uses);
             }
-        }
-        if let Some(submitted) = filled.at.filter(|_| filled.stamps_all || task.action != Action::Nothing) {
+            if let Some(submitted) = filled.at {
+                task.stamp(submitted);
+            }
+        } else if filled.stamps_all
+            && let Some(submitted) = filled.at
+        {
             task.stamp(submitted);
         }
         filled.bytes += task.bytes;

@@ -1,6 +1,6 @@
 //! Counters of a profile: per operation and stream, how often it ran, how long it was queued and how long it ran.
 //!
-//! They exist only in an engine with [`VmBuilder::profile`]. There the submitter stamps each instruction that has something to run,
+//! They exist only in an engine with [`VmBuilder::profile`]. There, and in one that is traced, the submitter stamps each instruction that has something to run,
 //! and the thread that runs it counts it in its own [`OpCounters`], so that workers do not contend for a lock.
 //!
 //! [`VmBuilder::profile`]: crate::VmBuilder::profile
@@ -29,6 +29,8 @@ const DIGITS: u8 = 2;
 pub(crate) struct Stamp {
     pub(crate) submitted: Instant,
     pub(crate) started: Option<Instant>,
+    /// Whether it has something to run: others are stamped for a trace alone.
+    pub(crate) runs: bool,
 }
 
 /// How an instruction ended.
@@ -221,11 +223,13 @@ mod tests {
         let now = Instant::now();
         for number in 0..NAMES + 7 {
             task.cold_mut().name = Some(format!("file {number}").into());
-            let stamp = Stamp { submitted: now, started: Some(now) };
+            let stamp = Stamp { submitted: now, started: Some(now), runs: true };
             op_counters.add(&task, stamp, Ended::Fine).expect("it is counted");
         }
         task.cold_mut().name = Some("file 3".into());
-        op_counters.add(&task, Stamp { submitted: now, started: None }, Ended::Failed).expect("it is counted");
+        op_counters
+            .add(&task, Stamp { submitted: now, started: None, runs: true }, Ended::Failed)
+            .expect("it is counted");
         let of = |name: &str| op_counters.iter().find(|(op, _)| &*op.name == name).map(|(_, counter)| counter);
         assert_eq!(of(OTHERS).map(|counter| counter.ran.count()), Some(7));
         assert_eq!(of("file 3").map(|counter| (counter.ran.count(), counter.skipped)), Some((1, 1)));

@@ -130,7 +130,7 @@ pub(crate) struct ColdFields {
     pub(crate) clean_up: Option<CleanUp>,
     /// Counters of writes, which its success advances.
     pub(crate) versions: SmallVec<[Version; 1]>,
-    /// When it was submitted and started. Used only in an engine that profiles.
+    /// When it was submitted and started. Used only in an engine that profiles or is traced.
     stamp: Option<Stamp>,
 }
 
@@ -343,19 +343,20 @@ impl Task {
         self.seen_cold().map_or(&[], |cold| &cold.versions)
     }
 
-    /// Notes when it was submitted. In an engine that profiles; a task that was submitted without a stamp is not counted.
+    /// Notes when it was submitted. In an engine that profiles or is traced; a task that was submitted without a stamp is not counted.
     pub(crate) fn stamp(&mut self, submitted: Instant) {
-        self.cold_mut().stamp = Some(Stamp { submitted, started: None });
+        let runs = self.action != Action::Nothing;
+        self.cold_mut().stamp = Some(Stamp { submitted, started: None, runs });
     }
 
-    /// Notes when its action starts; a later start of the same task is not noted. In an engine that profiles.
+    /// Notes when its action starts; a later start of the same task is not noted. In an engine that profiles or is traced.
     pub(crate) fn stamp_start(&mut self) {
         if let Some(stamp) = self.cold().and_then(|cold| cold.stamp.as_mut()) {
             stamp.started.get_or_insert_with(Instant::now);
         }
     }
 
-    /// Takes its stamp out. In an engine that profiles.
+    /// Takes its stamp out. In an engine that profiles or is traced.
     pub(crate) fn take_stamp(&mut self) -> Option<Stamp> {
         self.cold()?.stamp.take()
     }

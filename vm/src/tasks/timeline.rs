@@ -1,7 +1,7 @@
 //! What the threads of an engine note of the instructions that they run, for a trace with times ([`VmBuilder::trace`](crate::VmBuilder::trace)).
 //!
-//! Each thread context and worker has a list of its own ([`Events`]), as it has counters for profiles: the thread that runs it writes, and only the thread that writes
-//! the trace competes for the lock, a few times a second. The completion has a list, too, of what devices have finished.
+//! Each thread context and worker has a list of its own ([`Events`]), as it has counters for profiles: the thread that runs it writes, and the thread that writes
+//! the trace competes for the lock, a hundred times a second. The completion has a list, too, of what devices have finished.
 
 use std::time::Instant;
 
@@ -24,6 +24,9 @@ pub(crate) struct Timeline {
 /// Events in the order in which a thread has noted them.
 #[derive(Default)]
 pub(crate) struct Events(Mutex<Vec<Event>>);
+
+/// How many events a thread keeps for the one that writes. More are left out of the trace, which is logged: the disk is too slow.
+const MOST: usize = 1 << 20;
 
 /// Something that has happened. Times are in nanoseconds since the engine was built.
 pub(crate) enum Event {
@@ -66,13 +69,17 @@ impl Name {
 
 impl Events {
     pub(crate) fn add(&self, event: Event) {
-        unpoisoned(self.0.lock()).push(event);
+        let mut events = unpoisoned(self.0.lock());
+        if events.len() < MOST {
+            events.push(event);
+        }
     }
 
-    /// Moves all events to `to`.
-    pub(crate) fn take(&self, to: &mut Vec<Event>) {
-        let mut events = unpoisoned(self.0.lock());
-        to.append(&mut events);
+    /// Takes all events, and tells whether some may have been left out.
+    pub(crate) fn take(&self) -> (Vec<Event>, bool) {
+        let events = std::mem::take(&mut *unpoisoned(self.0.lock()));
+        let is_full = events.len() >= MOST;
+        (events, is_full)
     }
 }
 
