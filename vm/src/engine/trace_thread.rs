@@ -37,7 +37,10 @@ pub(crate) fn serve(env: &Environment, out: Out) {
         {
             tell(error);
             // Its drop calls the writer once more.
-            let _ = caught(|| Ok(drop(shown.take())));
+            let _ = caught(|| {
+                drop(shown.take());
+                Ok(())
+            });
         }
         if ends {
             break;
