@@ -279,6 +279,23 @@ fn programs_are_compiled_for_devices_that_are_not_there() {
     }
 }
 
+/// A program that cannot be compiled is shown at its statement, and the command says how it can be run.
+#[test]
+fn a_script_whose_program_cannot_be_compiled_is_rejected_at_its_statement() {
+    let folder = scripts();
+    let names = 0..70;
+    let fills: String = names.clone().map(|it| format!("let w{it} = fill f32 2 value 1 on sim:0\n")).collect();
+    let adds: String = names.map(|it| format!("    add w{it} 1 into w{it}\n")).collect();
+    let program = format!("program p (c bool on sim:0) {{\n  if c {{\n{adds}  }}\n}}\n");
+    fs::write(folder.path().join("many.svm"), format!("{fills}{program}")).unwrap();
+    let output = streamvm(folder.path(), ["run", "--compiled", "--sim-devices", "1", "many.svm"]);
+    assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{}", output.stderr);
+    for part in ["many.svm:72:3: error: program `p` cannot be compiled: step ", "\n 72 |   if c {", "^^^^"] {
+        assert!(output.stderr.contains(part), "{part}: {}", output.stderr);
+    }
+    assert!(output.stderr.ends_with("   = help: `streamvm run` without `--compiled` runs it\n"), "{}", output.stderr);
+}
+
 #[test]
 fn what_cannot_be_compiled_is_rejected() {
     let folder = scripts();

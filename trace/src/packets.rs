@@ -1,5 +1,7 @@
 //! The messages of Perfetto's `Trace` that traces of streamvm have, with the fields that they use. The numbers of the fields are those of `perfetto_trace.proto`.
 
+use std::io;
+
 use prost::Message;
 
 /// A trace: its packets one after the other.
@@ -8,6 +10,16 @@ pub struct Trace {
     /// The packets.
     #[prost(message, repeated, tag = "1")]
     pub packets: Vec<TracePacket>,
+}
+
+impl Trace {
+    /// Reads a trace.
+    ///
+    /// # Errors
+    /// The bytes are none.
+    pub fn read(bytes: &[u8]) -> io::Result<Trace> {
+        Ok(Trace::decode(bytes)?)
+    }
 }
 
 /// A packet.
@@ -38,7 +50,7 @@ pub const FIRST_OF_SEQUENCE: u32 = 1;
 /// The packet uses names of the sequence.
 pub const USES_NAMES: u32 = 2;
 
-/// What an event is.
+/// The kind of an event.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, prost::Enumeration)]
 #[repr(i32)]
 pub enum EventType {
@@ -60,7 +72,7 @@ pub struct TrackEvent {
     /// Its arguments.
     #[prost(message, repeated, tag = "4")]
     pub arguments: Vec<DebugAnnotation>,
-    /// What it is.
+    /// Its kind.
     #[prost(enumeration = "EventType", optional, tag = "9")]
     pub kind: Option<i32>,
     /// The number of its name.
@@ -167,7 +179,7 @@ pub struct ProcessDescriptor {
 /// A counter.
 #[derive(Clone, PartialEq, Message)]
 pub struct CounterDescriptor {
-    /// What one is.
+    /// The unit of its values.
     #[prost(string, optional, tag = "6")]
     pub unit: Option<String>,
 }

@@ -26,7 +26,7 @@ pub struct TraceWriter<W> {
     /// The last track.
     tracks: u64,
     names: HashMap<String, u64>,
-    argument_names: HashMap<&'static str, u64>,
+    argument_names: HashMap<String, u64>,
     texts: HashMap<String, u64>,
     /// Names that the next packet brings.
     new: InternedData,
@@ -200,36 +200,55 @@ impl<W: Write> TraceWriter<W> {
     }
 
     fn name(&mut self, name: &str) -> u64 {
-        if let Some(number) = self.names.get(name) {
-            return *number;
-        }
-        let name = if self.names.len() < NAMES { name } else { OTHERS };
-        if let Some(number) = self.names.get(name) {
-            return *number;
-        }
-        let number = self.names.len() as u64 + 1;
-        self.names.insert(name.to_owned(), number);
-        self.new.names.push(InternedName { number: Some(number), name: Some(name.to_owned()) });
-        number
+        let name = if self.names.len() < NAMES || self.names.contains_key(name) { name } else { OTHERS };
+        numbered(&mut self.names, name, |number, name| {
+            self.new.names.push(InternedName { number: Some(number), name: Some(name) });
+        })
     }
 
-    fn argument_name(&mut self, name: &'static str) -> u64 {
-        if let Some(number) = self.argument_names.get(name) {
-            return *number;
-        }
-        let number = self.argument_names.len() as u64 + 1;
-        self.argument_names.insert(name, number);
-        self.new.argument_names.push(InternedName { number: Some(number), name: Some(name.to_owned()) });
-        number
+    fn argument_name(&mut self, name: &str) -> u64 {
+        numbered(&mut self.argument_names, name, |number, name| {
+            self.new.argument_names.push(InternedName { number: Some(number), name: Some(name) });
+        })
     }
 
     fn text(&mut self, text: &str) -> u64 {
-        if let Some(number) = self.texts.get(text) {
-            return *number;
+        numbered(&mut self.texts, text, |number, text| {
+            self.new.texts.push(InternedText { number: Some(number), text: Some(text.into_bytes()) });
+        })
+    }
+}
+
+/// The number of a text. A new one gets the next number, from 1, and is given to `add`.
+fn numbered(known: &mut HashMap<String, u64>, text: &str, add: impl FnOnce(u64, String)) -> u64 {
+    if let Some(number) = known.get(text) {
+        return *number;
+    }
+    let number = known.len() as u64 + 1;
+    known.insert(text.to_owned(), number);
+    add(number, text.to_owned());
+    number
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_with_too_many_names_share_one() {
+        let mut bytes = Vec::new();
+        let mut writer = TraceWriter::new(&mut bytes, "names").expect("a vector takes it");
+        let track = writer.track("track", None).expect("as above");
+        for number in 0..NAMES as u64 + 10 {
+            let name = format!("name {}", number.min(NAMES as u64 + 5));
+            let (begin, end) = (number, number);
+            let slice = Slice { track, name: &name, begin, end, arguments: &[], leaves: None, enters: &[] };
+            writer.slice(&slice).expect("as above");
         }
-        let number = self.texts.len() as u64 + 1;
-        self.texts.insert(text.to_owned(), number);
-        self.new.texts.push(InternedText { number: Some(number), text: Some(text.as_bytes().to_vec()) });
-        number
+        writer.finish().expect("as above");
+        let trace = Trace::read(&bytes).expect("a trace");
+        let names = trace.packets.iter().filter_map(|packet| packet.interned.as_ref()).flat_map(|it| &it.names);
+        let names: Vec<&str> = names.map(InternedName::name).collect();
+        assert_eq!((names.len(), names.last()), (NAMES + 1, Some(&OTHERS)));
     }
 }

@@ -99,7 +99,7 @@ impl VmBuilder {
             });
         }
         let threaded = inline.is_none() && simulated.is_none();
-        let trace = self.trace.or_else(TraceConfig::of_environment).map(TraceConfig::open).transpose()?;
+        let trace = self.trace.unwrap_or_else(TraceConfig::of_environment).map(TraceConfig::open).transpose()?;
         // A wait in a registered op must fail on a helper, as it does on a thread of the engine.
         #[cfg(not(any(loom, shuttle)))]
         streamvm_kernels::mark_helpers(engine_thread::enter);

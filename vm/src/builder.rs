@@ -58,7 +58,8 @@ pub struct VmBuilder {
     cuda: Option<CudaConfig>,
     instruments: Instruments,
     profiles: bool,
-    trace: Option<TraceConfig>,
+    /// While the program has not set this, [`VmBuilder::build`] asks the environment.
+    trace: Option<Option<TraceConfig>>,
     planted: Planted,
     cpu: CpuConfig,
     host: CpuConfig,
@@ -228,10 +229,10 @@ impl VmBuilder {
     /// Writes a trace of what each stream ran and what it waited for, in the format of [Perfetto](https://ui.perfetto.dev): see the page on observing in the documentation. It is
     /// whole once the engine was shut down, or its last clone dropped. Costs two clock readings and an uncontended lock for each instruction, and a thread that writes.
     ///
-    /// Default: to the file that the environment variable `STREAMVM_TRACE` names, if it is set.
+    /// Default: to the file that the environment variable `STREAMVM_TRACE` names, if it is set; with `None`, there is no trace whatever the variable says.
     #[must_use]
-    pub fn trace(mut self, config: TraceConfig) -> VmBuilder {
-        self.trace = Some(config);
+    pub fn trace(mut self, config: impl Into<Option<TraceConfig>>) -> VmBuilder {
+        self.trace = Some(config.into());
         self
     }
 

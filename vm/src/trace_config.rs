@@ -37,15 +37,11 @@ impl TraceConfig {
         TraceConfig { sink: Sink::Writer(Box::new(writer)) }
     }
 
-    /// What the environment asks for. The first engine of a process writes to the file that the variable names, and the others to files with `.2` and so on behind
-    /// that name.
+    /// Reads the variable of the environment. The first engine of a process writes to the file that it names, and the others to files whose names end with `.2`
+    /// and so on.
     pub(crate) fn of_environment() -> Option<TraceConfig> {
-        let mut path: OsString = env::var_os(TRACE).filter(|path| !path.is_empty())?;
-        let number = ENGINES.fetch_add(1, Ordering::Relaxed) + 1;
-        if number > 1 {
-            path.push(format!(".{number}"));
-        }
-        Some(TraceConfig::to_file(path))
+        let path = env::var_os(TRACE).filter(|path| !path.is_empty())?;
+        Some(TraceConfig::to_file(path_of(path, ENGINES.fetch_add(1, Ordering::Relaxed) + 1)))
     }
 
     /// Opens it.
@@ -67,6 +63,14 @@ impl TraceConfig {
     }
 }
 
+/// The file of the engine of this number, from 1.
+fn path_of(mut path: OsString, number: usize) -> OsString {
+    if number > 1 {
+        path.push(format!(".{number}"));
+    }
+    path
+}
+
 impl fmt::Debug for TraceConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sink = match &self.sink {
@@ -74,5 +78,16 @@ impl fmt::Debug for TraceConfig {
             Sink::Writer(_) => "a writer".to_owned(),
         };
         f.debug_struct("TraceConfig").field("sink", &sink).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_engine_of_a_process_has_a_file_of_its_own() {
+        let files = [1, 2, 3].map(|number| path_of("a.pftrace".into(), number));
+        assert_eq!(files, ["a.pftrace", "a.pftrace.2", "a.pftrace.3"]);
     }
 }

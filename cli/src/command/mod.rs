@@ -313,7 +313,7 @@ fn names_cuda(source: &Source) -> bool {
 /// is empty, and a plan takes the first device that the script names.
 fn there(engine: &EngineOptions, cuda: bool) -> Available {
     let options = EngineOptions { mode: Mode::Inline, ..engine.clone() };
-    match options.build(|builder| if cuda { builder } else { builder.cuda(None) }) {
+    match options.build(|builder| if cuda { builder } else { builder.cuda(None) }.trace(None)) {
         Ok(vm) => Available {
             devices: vm.devices().iter().map(|device| device.id).collect(),
             no_cuda: vm.cuda_absence().filter(|_| cuda).map(|reason| reason.to_string()),
@@ -331,7 +331,7 @@ fn there(engine: &EngineOptions, cuda: bool) -> Available {
 /// # Errors
 /// Only if `err` cannot be written.
 pub fn list_devices(engine: &EngineOptions, json: bool, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Exit> {
-    let vm = match (EngineOptions { mode: Mode::Inline, ..engine.clone() }).build(|builder| builder) {
+    let vm = match (EngineOptions { mode: Mode::Inline, ..engine.clone() }).build(|builder| builder.trace(None)) {
         Ok(vm) => vm,
         Err(error) => {
             writeln!(err, "error: the devices cannot be listed: {error}")?;

@@ -48,7 +48,7 @@ pub(crate) fn find(
         sim_devices: engine.sim_devices.max(simulated.unwrap_or(0)),
         ..engine.clone()
     };
-    let vm = options.build(|builder| builder.detect_races(true)).map_err(|error| {
+    let vm = options.build(|builder| builder.detect_races(true).trace(None)).map_err(|error| {
         Diagnostic::new(Span::default(), format!("the simulated engine cannot be started: {error}"))
     })?;
     let dry = DryRun::default();

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use prost::Message;
 use streamvm_trace::packets::Trace;
 use tempfile::TempDir;
 
@@ -85,7 +84,7 @@ fn an_interrupt_ends_the_run_and_keeps_what_it_has_of_diagnostics() {
         assert!(fs::read_to_string(folder.path().join("a.list")).unwrap().starts_with("# list 1\n"));
         // Whole packets.
         let trace = fs::read(folder.path().join("a.pftrace")).unwrap();
-        let trace: Trace = Message::decode(&trace[..]).unwrap_or_else(|error| panic!("{more:?}: {error}"));
+        let trace = Trace::read(&trace).unwrap_or_else(|error| panic!("{more:?}: {error}"));
         let has = |name: &str| trace.packets.iter().any(|it| it.track.as_ref().is_some_and(|it| it.name() == name));
         assert!(has("compute@cpu:0:0"), "{more:?}: {} packets", trace.packets.len());
         let judged = streamvm(folder.path(), ["verify", "a.trace"]);

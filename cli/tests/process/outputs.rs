@@ -9,6 +9,7 @@ use std::path::Path;
 use streamvm_cli::command::{Exit, ScriptOptions, check_script, run_script};
 use streamvm_cli::execute::engine_options::EngineOptions;
 use streamvm_files::{Data, TensorFile};
+use streamvm_trace::packets::Trace;
 use tempfile::TempDir;
 
 use crate::cases::cases;
@@ -413,4 +414,28 @@ fn drawn_paths_are_refused_or_all_written() {
     for (what, share) in [("Rejected", 8), ("Fine", 8), ("saved", 8), ("options written", 8), ("lists of checks", 20)] {
         assert!(share * counts[what] as u64 > commands, "too few {what}: {counts:?}");
     }
+}
+
+/// Without `--trace`, the variable of the environment names the file of the trace; with it, the option does.
+#[test]
+fn the_environment_can_name_the_file_of_the_trace() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    let run = |args: &[&str]| {
+        let mut command = crate::common::command(folder.path());
+        let output = command.env("STREAMVM_TRACE", "env.pftrace").args(args).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    run(&["run", "--trace", "option.pftrace", "s.svm"]);
+    assert!(at("option.pftrace").exists() && !at("env.pftrace").exists());
+    run(&["run", "s.svm"]);
+    for name in ["option.pftrace", "env.pftrace"] {
+        let trace = Trace::read(&fs::read(at(name)).unwrap()).unwrap();
+        let tracks = trace.packets.iter().filter_map(|packet| packet.track.as_ref());
+        assert!(tracks.into_iter().any(|track| track.name().contains("@cpu:0")), "{name}");
+    }
+    let mut command = crate::common::command(folder.path());
+    let output = command.env("STREAMVM_TRACE", "none/t").args(["run", "s.svm"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && text.contains("no trace can be written to none/t"), "{text}");
 }

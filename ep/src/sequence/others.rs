@@ -24,7 +24,7 @@ pub struct OtherSteps {
     pub(super) work: OtherWork,
 }
 
-/// Who runs steps of a segment that its device does not run alone.
+/// The runners of steps of a segment that its device does not run alone.
 #[derive(Debug)]
 pub enum OtherWork {
     /// The host runs the steps, which may have blocks among them.

@@ -271,7 +271,7 @@ fn a_cpu_has_a_part_in_a_loop_of_a_device() {
     assert_eq!(host, 1, "{text}");
 }
 
-/// What another device does in a loop: it runs steps and inner loops of its own, has a part in copies from and to the host, and the condition of a branch with steps of
+/// Another device has parts in a loop: it runs steps and inner loops of its own, has a part in copies from and to the host, and the condition of a branch with steps of
 /// the first one.
 #[test]
 fn another_device_has_a_part_in_a_loop_of_a_device() {

@@ -160,7 +160,7 @@ struct OneRunner {
     ends: Vec<Option<usize>>,
 }
 
-/// Who runs the steps of a block that has begun, as far as is known.
+/// The runner of the steps of a block that has begun, as far as is known.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Runner {
     Host,

@@ -172,7 +172,7 @@ pub struct OtherPart {
     pub role: OtherRole,
 }
 
-/// What another device does for steps of a segment.
+/// The part that another device has in steps of a segment.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum OtherRole {
     /// It runs them.

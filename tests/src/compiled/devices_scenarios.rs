@@ -1,14 +1,15 @@
-//! What programs must do whose loops and branches use several devices of a kind.
+//! Scenarios of programs whose loops and branches use several devices of a kind.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use streamvm::program::{CompileOptions, Program, Recorder};
-use streamvm::{DType, DeviceId, Error, Executable, Generator, Tensor, Vm};
+use streamvm::program::{CompileOptions, Recorder};
+use streamvm::{DType, DeviceId, Error, Generator, Tensor, Vm};
 
 use crate::CPU;
 use crate::compiled::block_scenarios::Scenario;
 use crate::compiled::blocks::another;
+use crate::compiled::mixed_scenarios::compile;
 
 /// The scenarios, each with its name. They use the device that they are given and another one of its kind.
 pub const DEVICES_SCENARIOS: [(&str, Scenario); 7] = [
@@ -23,10 +24,6 @@ pub const DEVICES_SCENARIOS: [(&str, Scenario); 7] = [
 
 fn to(tensor: &Tensor, device: DeviceId) -> Result<Tensor, Error> {
     if tensor.place().device() == Some(device) { tensor * 1i64 } else { tensor.to(device) }
-}
-
-fn compile(vm: &Vm, program: Result<Program, Error>, options: &CompileOptions) -> Executable {
-    vm.compile(program.expect("it can be recorded"), &[], options).expect("it compiles")
 }
 
 /// A loop of so many rounds, which a device counts.

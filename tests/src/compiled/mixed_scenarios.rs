@@ -26,7 +26,8 @@ pub const MIXED_SCENARIOS: [(&str, Scenario); 12] = [
     ("page-locked memory is copied in a loop", page_locked),
 ];
 
-fn compile(vm: &Vm, program: Result<Program, Error>, options: &CompileOptions) -> Executable {
+/// Compiles a program without parameters.
+pub(super) fn compile(vm: &Vm, program: Result<Program, Error>, options: &CompileOptions) -> Executable {
     vm.compile(program.expect("it can be recorded"), &[], options).expect("it compiles")
 }
 

@@ -4,13 +4,14 @@
 
 use std::io::{self, BufWriter, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use streamvm_stream::StreamId;
 
 use crate::execute::backpressure::Pending;
 use crate::execute::environment::Environment;
-use crate::observe::shown::{Shown, StreamFacts};
+use crate::observe::timeline_writer::{StreamFacts, TimelineWriter};
 use crate::sync::panics::panic_text;
 use crate::sync::{engine_thread, park_timeout};
 use crate::tasks::timeline::{Event, Timeline};
@@ -26,7 +27,7 @@ pub(crate) fn serve(env: &Environment, out: Out) {
     let Some(timeline) = &env.timeline else { return };
     engine_thread::enter();
     let mut pending = None;
-    let mut shown = caught(|| Shown::new(BufWriter::new(out))).map_err(tell).ok();
+    let mut shown = caught(|| TimelineWriter::new(BufWriter::new(out))).map_err(tell).ok();
     loop {
         // Before the events are taken: what has passed was noted before.
         let ends = env.may_end();
@@ -59,8 +60,8 @@ fn caught<T>(write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
 
 /// Shows events, which were taken from `now` on, and how much is pending if that is not what was shown last.
 fn show(
-    shown: &mut Shown<BufWriter<Out>>,
-    (now, events): (u64, Vec<(String, Event)>),
+    shown: &mut TimelineWriter<BufWriter<Out>>,
+    (now, events): (u64, Vec<(Arc<str>, Event)>),
     pending: &mut Option<(u64, u64)>,
     env: &Environment,
 ) -> io::Result<()> {
@@ -75,11 +76,12 @@ fn show(
 }
 
 /// What all threads have noted since the last call, each event with the name of its thread.
-fn noted(env: &Environment, timeline: &Timeline) -> Vec<(String, Event)> {
+fn noted(env: &Environment, timeline: &Timeline) -> Vec<(Arc<str>, Event)> {
     let (mut all, mut is_cut) = (Vec::new(), false);
     let mut add = |name: &str, (events, is_full): (Vec<Event>, bool)| {
+        let name: Arc<str> = name.into();
         is_cut |= is_full;
-        all.extend(events.into_iter().map(|event| (name.to_owned(), event)));
+        all.extend(events.into_iter().map(|event| (name.clone(), event)));
     };
     env.contexts.all().iter().for_each(|context| add(&context.name, context.events.take()));
     add("", timeline.completion.take());
@@ -96,4 +98,69 @@ fn facts(id: StreamId, env: &Environment) -> Option<StreamFacts> {
 
 fn tell(error: io::Error) {
     log::error!("the trace of the engine is cut: writing it has failed: {error}");
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::time::Instant;
+
+    use streamvm_ep::{DType, DeviceId};
+
+    use super::*;
+    use crate::{TraceConfig, Vm};
+
+    /// A writer of a caller that fails, or panics, after so many calls.
+    struct Broken {
+        left: usize,
+        panics: bool,
+    }
+
+    impl Write for Broken {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            match (self.left.checked_sub(1), self.panics) {
+                (Some(left), _) => self.left = left,
+                (None, true) => panic!("the writer of a trace"),
+                (None, false) => return Err(io::Error::other("the disk is full")),
+            }
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Drop for Broken {
+        fn drop(&mut self) {
+            assert!(!self.panics || std::thread::panicking(), "the drop of the writer of a trace");
+        }
+    }
+
+    /// The thread goes on to take what is noted when the writer has failed.
+    #[test]
+    fn a_broken_writer_does_not_let_events_pile_up() {
+        for (panics, left) in [(false, 0), (false, 2), (true, 0), (true, 2)] {
+            let vm = Vm::builder().trace(TraceConfig::to_writer(Broken { left, panics })).build().expect("an engine");
+            let add = || {
+                let x = vm.full(DeviceId::cpu(0), DType::F32, &[4], 1.0).expect("a tensor");
+                assert_eq!((&x + &x).and_then(|sum| sum.to_vec::<f32>()), Ok(vec![2.0; 4]));
+            };
+            // By the second time the writer has failed.
+            for _ in 0..2 {
+                (0..50).for_each(|_| add());
+                std::thread::sleep(5 * PAUSE);
+            }
+            let begun = Instant::now();
+            loop {
+                // Those of the stream are in the list of the thread that served it.
+                add();
+                std::thread::sleep(5 * PAUSE);
+                let left: usize = vm.engine.contexts.all().iter().map(|context| context.events.take().0.len()).sum();
+                if left == 0 {
+                    break;
+                }
+                assert!(begun.elapsed() < Duration::from_secs(10), "{panics}, {left}: nobody takes {left} events");
+            }
+        }
+    }
 }

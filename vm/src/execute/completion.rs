@@ -19,7 +19,7 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 use streamvm_ep::{self as ep, LateCause, ProgramStep};
 use streamvm_instructions::{Cause, Failure};
-use streamvm_stream::Point;
+use streamvm_stream::{Point, StreamId};
 
 use crate::execute::backpressure::PassCounter;
 use crate::execute::environment::Environment;
@@ -138,7 +138,7 @@ impl CompletionState {
             if let Some(observer) = env.observer.as_ref().filter(|observer| observer.traces()) {
                 // Steps of a program on a lent stream have the number of an instruction of another device, whose clock is another one.
                 let is_own = |time: &ep::InstructionTime| {
-                    env.streams.iter().any(|it| it.id.0 == time.stream && it.key.device == device.id())
+                    env.streams.get(StreamId(time.stream)).is_some_and(|stream| stream.key.device == device.id())
                 };
                 observer.ran(device.take_times().into_iter().filter(is_own).collect());
             }

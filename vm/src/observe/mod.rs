@@ -6,7 +6,7 @@
 //!
 //! * [`Observer`](observer::Observer) tells the race detector and the [trace](trace) recorder what is submitted, what starts and what
 //!   passes.
-//! * [`shown`] is what a trace with times shows of what threads have noted ([`tasks::timeline`](crate::tasks::timeline)).
+//! * [`TimelineWriter`](timeline_writer::TimelineWriter) writes a trace with times of what threads have noted ([`tasks::timeline`](crate::tasks::timeline)).
 //! * [`StallReport`](stall_report::StallReport) tells a caller which instructions block the others when nothing passes.
 
 #[cfg(feature = "sim")]
@@ -15,11 +15,11 @@ pub(crate) mod clock_history;
 pub(crate) mod instruments;
 #[cfg(feature = "sim")]
 pub(crate) mod observer;
-pub(crate) mod shown;
 pub(crate) mod stall_report;
 pub(crate) mod submission;
 #[cfg(feature = "sim")]
 pub(crate) mod task_clocks;
+pub(crate) mod timeline_writer;
 #[cfg(feature = "sim")]
 pub(crate) mod trace;
 #[cfg(feature = "sim")]

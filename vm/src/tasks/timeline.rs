@@ -26,7 +26,7 @@ pub(crate) struct Timeline {
 pub(crate) struct Events(Mutex<Vec<Event>>);
 
 /// How many events a thread keeps for the one that writes. More are left out of the trace, which is logged: the disk is too slow.
-const MOST: usize = 1 << 20;
+const MOST: usize = 1 << 18;
 
 /// Something that has happened. Times are in nanoseconds since the engine was built.
 pub(crate) enum Event {
@@ -115,5 +115,23 @@ impl Timeline {
     fn at(&self, time: Instant) -> u64 {
         // Wraps after 584 years.
         time.saturating_duration_since(self.zero).as_nanos() as u64
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use streamvm_stream::StreamId;
+
+    use super::*;
+
+    #[test]
+    fn a_list_that_nobody_takes_is_bounded_and_tells_so() {
+        let events = Events::default();
+        let passed = |seq| Event::Passed { point: Point::new(StreamId(0), seq), at: seq, outcome: Ended::Fine };
+        (0..MOST as u64 + 3).for_each(|seq| events.add(passed(seq)));
+        let (taken, is_full) = events.take();
+        assert_eq!((taken.len(), is_full), (MOST, true));
+        events.add(passed(1));
+        assert!(matches!(events.take(), (taken, false) if taken.len() == 1));
     }
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The progress of one stream. Written by the thread that submits commands and by threads that see its events. Both numbers only grow, unless the stream
-/// goes on with instructions of another one. Instructions between the last one of a stream that has nothing under way and the next one are not its own.
+/// goes on with instructions of another stream of the engine. If it has nothing under way, the instructions between its last one and its next one were on other streams.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// The engine's number of the stream.

@@ -9,6 +9,7 @@
 pub(crate) mod blas;
 mod blocks;
 mod capture;
+mod commands;
 mod graphs;
 mod lanes;
 mod launch;
@@ -21,9 +22,9 @@ use std::sync::atomic::Ordering;
 use smallvec::SmallVec;
 use streamvm_ep::backend::check::{check_copy, check_fill};
 use streamvm_ep::{
-    BlockStart, CallError, CommandSequence, Commands, DType, DeviceKind, Error, EventId, FnContext, FusedKernel,
-    GraphBlocks, GraphKey, GraphStart, Graphs, InlineFn, KernelCall, Label, LoopsRun, Op, Operand, Prepared,
-    ProgramStep, RawCall, RawFn, Scalar, SegmentRun, SequenceError, Site, StepNote, Stream,
+    BlockStart, CallError, CommandSequence, DType, DeviceKind, Error, EventId, FnContext, FusedKernel, GraphBlocks,
+    GraphKey, GraphStart, Graphs, InlineFn, KernelCall, Label, LoopsRun, Op, Operand, Prepared, ProgramStep, RawCall,
+    RawFn, Scalar, SegmentRun, SequenceError, Site, StepNote, Stream,
 };
 
 use crate::driver::{Driver, DriverFailure, EventHandle, Extent, StreamHandle};
@@ -468,48 +469,6 @@ unsafe impl Stream for CudaStream {
         self.submit("synchronize", |driver, _, stream| unsafe { driver.synchronize_stream(stream) })?;
         self.progress.pass(launched);
         Ok(())
-    }
-}
-
-impl Commands for CudaStream {
-    fn begin_step(&mut self, step: ProgramStep, buffers: &[usize]) {
-        Stream::begin_step(self, step, buffers);
-    }
-
-    fn launch(&mut self, call: &mut KernelCall<'_, 'static>) -> Result<(), Error> {
-        Stream::launch(self, call)
-    }
-
-    fn copy(&mut self, source: &Operand<'static>, target: &mut Operand<'static>) -> Result<(), Error> {
-        Stream::copy(self, source, target)
-    }
-
-    fn fill(&mut self, target: &mut Operand<'static>, value: Scalar) -> Result<(), Error> {
-        Stream::fill(self, target, value)
-    }
-
-    fn label(&self) -> Option<Label> {
-        Stream::label(self)
-    }
-
-    fn synchronize(&mut self) -> Result<(), Error> {
-        Stream::synchronize(self)
-    }
-
-    fn wait(&mut self, event: EventId) -> Result<(), Error> {
-        Stream::wait(self, event)
-    }
-
-    fn step_note(&self) -> Option<Arc<StepNote>> {
-        Stream::step_note(self)
-    }
-
-    fn after_host_code(&mut self) {
-        Stream::after_host_code(self);
-    }
-
-    fn graphs(&mut self) -> Option<&mut dyn Graphs> {
-        Some(self)
     }
 }
 

@@ -11,6 +11,7 @@
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::mem;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 use streamvm_ep::DeviceId;
@@ -27,7 +28,7 @@ const ENDS: usize = 1 << 16;
 const OPEN: usize = 1 << 12;
 
 /// Writes a trace of what threads have noted.
-pub(crate) struct Shown<W: Write> {
+pub(crate) struct TimelineWriter<W: Write> {
     writer: TraceWriter<W>,
     devices: HashMap<DeviceId, Track>,
     threads: HashMap<String, Track>,
@@ -35,7 +36,7 @@ pub(crate) struct Shown<W: Write> {
     pending: Track,
     bytes: Track,
     /// Events that are held back, each with the thread that has noted it.
-    held: Vec<(String, Event)>,
+    held: Vec<(Arc<str>, Event)>,
     /// When the events of the call before were taken: what had happened by then is all here now.
     taken: u64,
     /// Instructions whose waits were for what is not known yet.
@@ -78,18 +79,18 @@ pub(crate) struct StreamFacts {
     pub(crate) launches: bool,
 }
 
-impl<W: Write> Shown<W> {
+impl<W: Write> TimelineWriter<W> {
     /// Begins the trace.
     ///
     /// # Errors
     /// Those of `out`, as for the other methods.
-    pub(crate) fn new(out: W) -> io::Result<Shown<W>> {
+    pub(crate) fn new(out: W) -> io::Result<TimelineWriter<W>> {
         let mut writer = TraceWriter::new(out, "streamvm")?;
         let pending = writer.counter("pending instructions", "instructions", None)?;
         let bytes = writer.counter("pending bytes", "bytes", None)?;
         let (devices, threads, streams) = (HashMap::new(), HashMap::new(), HashMap::new());
         let (held, open) = (Vec::new(), Vec::new());
-        Ok(Shown { writer, devices, threads, streams, pending, bytes, held, taken: 0, open, arrows: 0 })
+        Ok(TimelineWriter { writer, devices, threads, streams, pending, bytes, held, taken: 0, open, arrows: 0 })
     }
 
     /// Shows how much is pending.
@@ -109,10 +110,10 @@ impl<W: Write> Shown<W> {
     pub(crate) fn show(
         &mut self,
         now: u64,
-        events: Vec<(String, Event)>,
+        events: Vec<(Arc<str>, Event)>,
         facts: impl Fn(StreamId) -> Option<StreamFacts>,
     ) -> io::Result<bool> {
-        let time = |(_, event): &(String, Event)| match event {
+        let time = |(_, event): &(Arc<str>, Event)| match event {
             Event::Ran(ran) => ran.ended,
             Event::Passed { at, .. } => *at,
         };
