@@ -72,7 +72,7 @@ unsafe fn take<T: Copy + Send + Sync>(a: &Operand, at: &Operand, out: &Operand, 
     let dims = out.layout().shape().dims();
     let [to, index, from] = [out, at, a].map(|operand| operand.layout().strides());
     let along = |other: usize| if other == axis { 0 } else { from[other] };
-    let nest = LoopNest::over((0..dims.len()).map(|other| (dims[other], [to[other], index[other], along(other)])));
+    let nest = LoopNest::over(&mut (0..dims.len()).map(|other| (dims[other], [to[other], index[other], along(other)])));
     let ([to_next, index_next, from_next], along_axis) = (nest.row_strides(), from[axis]);
     nest.rows_in_parallel(parallel::LIGHT, |[first_to, first_index, first_from], count| {
         let (out, from) = (output::<T>(out, first_to, to_next), input::<T>(a, first_from, 1));
@@ -113,7 +113,7 @@ unsafe fn put<T: Copy + Send + Sync>(
         let dims = at.layout().shape().dims();
         let [to, index, from] = [out, at, source].map(|operand| operand.layout().strides());
         let others = (0..dims.len()).filter(|&other| other != axis);
-        let nest = LoopNest::over(others.map(|other| (dims[other], [to[other], index[other], from[other]])));
+        let nest = LoopNest::over(&mut others.map(|other| (dims[other], [to[other], index[other], from[other]])));
         let [to_next, index_next, from_next] = nest.row_strides();
         nest.rows_in_parallel(dims[axis] * parallel::LIGHT, |[first_to, first_index, first_from], count| {
             for place in 0..count {

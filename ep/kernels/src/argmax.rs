@@ -8,7 +8,7 @@ use streamvm_ep::{DType, KernelCall, KernelError, Op};
 use crate::folds;
 use crate::number::{DTypeTag, Number};
 use crate::reduce::{BLOCK, FEW, Largest, Smallest, fold_blocks, kept_nest, larger, smaller};
-use crate::rows::{InRow, input, output};
+use crate::rows::{InRow, output};
 
 /// Which element is looked for.
 pub(super) trait Extreme<T: Number> {
@@ -52,8 +52,23 @@ extremes! {
 
 /// The kernel of [`Op::ArgMax`] and [`Op::ArgMin`].
 pub(super) fn arg_extreme<D: DTypeTag, E: Extreme<D::Store>>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
-    let ([a], out) = checked_operands(call, [D::DTYPE], DType::I64, InPlace::Refused)?;
-    check_inferred(E::OP, [a], out, call)?;
+    // SAFETY: the function is for elements of `D`.
+    unsafe { run(call, D::DTYPE, E::OP, first_extreme::<D::Store, E>) }
+}
+
+/// Writes what `find` returns for the length, the first element and the stride of each row. It is compiled once for all dtypes.
+///
+/// # Safety
+///
+/// * `find` may be called with a row of elements of `dtype` that is not empty.
+unsafe fn run(
+    call: &mut KernelCall<'_, '_>,
+    dtype: DType,
+    op: Op,
+    find: unsafe fn(usize, *const u8, usize) -> usize,
+) -> Result<(), KernelError> {
+    let ([a], out) = checked_operands(call, [dtype], DType::I64, InPlace::Refused)?;
+    check_inferred(op, [a], out, call)?;
     let kept = kept_nest(a.layout(), out.layout(), call.params);
     let [out_stride, kept_stride] = kept.row_strides();
     for axis in call.params.axes.iter() {
@@ -64,10 +79,10 @@ pub(super) fn arg_extreme<D: DTypeTag, E: Extreme<D::Store>>(call: &mut KernelCa
         kept.rows_in_parallel(work, |[to, from], outputs| {
             let out = output::<i64>(out, to, out_stride);
             for place in 0..outputs {
-                let row = input::<D::Store>(a, from + place * kept_stride, stride);
-                // SAFETY: the loop nest and the axis stay within the input, which holds `D`. The axis has elements, because inference
+                let row = a.ptr().cast_const().wrapping_add((from + place * kept_stride) * dtype.size());
+                // SAFETY: the loop nest and the axis stay within the input, which holds `dtype`. The axis has elements, because inference
                 // refuses an empty one.
-                let index = unsafe { first_extreme::<_, E>(length, row) };
+                let index = unsafe { find(length, row, stride) };
                 // SAFETY: the loop nest stays within the output, which holds `i64` and may be written.
                 unsafe { out.set(place, index as i64) };
             }
@@ -81,8 +96,9 @@ pub(super) fn arg_extreme<D: DTypeTag, E: Extreme<D::Store>>(call: &mut KernelCa
 /// # Safety
 ///
 /// * `length` is not 0.
-/// * The first `length` elements of `row` are as [`InRow::get`] requires.
-unsafe fn first_extreme<T: Number, E: Extreme<T>>(length: usize, row: InRow<T>) -> usize {
+/// * The first `length` elements of `T` from `first` on, `stride` elements apart, are as [`InRow::get`] requires.
+unsafe fn first_extreme<T: Number, E: Extreme<T>>(length: usize, first: *const u8, stride: usize) -> usize {
+    let row = InRow::<T> { first: first.cast(), stride };
     if row.stride != 1 {
         // SAFETY: the caller guarantees this.
         return unsafe { one_by_one::<T, E>(length, row) };

@@ -67,7 +67,7 @@ unsafe fn places<T: Copy + Into<u64> + Sync, P: Ordered>(
     let length = dims[axis];
     let others = (0..dims.len()).filter(|&other| other != axis);
     let rows: usize = others.clone().map(|other| dims[other]).product();
-    let nest = LoopNest::over(others.map(|other| (dims[other], [to[other], from[other]])));
+    let nest = LoopNest::over(&mut others.map(|other| (dims[other], [to[other], from[other]])));
     let [to_next, from_next] = nest.row_strides();
     // Few rows are sorted one after the other, each by all threads if it is long. Otherwise a comparison is a light operation, and each element has one
     // for each halving of the row.

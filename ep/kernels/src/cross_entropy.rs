@@ -50,7 +50,7 @@ where
     let (dims, from) = (logits.layout().shape().dims(), logits.layout().strides());
     let (last, [to, at]) = (dims.len() - 1, [out, targets].map(|operand| operand.layout().strides()));
     let classes = dims[last];
-    let nest = LoopNest::over((0..last).map(|axis| (dims[axis], [to[axis], from[axis], at[axis]])));
+    let nest = LoopNest::over(&mut (0..last).map(|axis| (dims[axis], [to[axis], from[axis], at[axis]])));
     let next = nest.row_strides();
     nest.rows_in_parallel((classes * parallel::LONG).max(1), |first, count| {
         for place in 0..count {
@@ -90,7 +90,7 @@ where
     let (dims, last) = (logits.layout().shape().dims(), logits.layout().shape().rank() - 1);
     let classes = dims[last];
     let strides = [out, logits, targets, dy].map(|operand| operand.layout().strides());
-    let nest = LoopNest::over((0..last).map(|axis| (dims[axis], strides.map(|strides| strides[axis]))));
+    let nest = LoopNest::over(&mut (0..last).map(|axis| (dims[axis], strides.map(|strides| strides[axis]))));
     let next = nest.row_strides();
     nest.rows_in_parallel((classes * 2 * parallel::LONG).max(1), |first, count| {
         for place in 0..count {

@@ -17,7 +17,7 @@ pub(super) fn cumsum<D: DTypeTag>(call: &mut KernelCall<'_, '_>) -> Result<(), K
     let (dims, to, from) = (out.layout().shape().dims(), out.layout().strides(), a.layout().strides());
     for axis in call.params.axes.iter() {
         let others = (0..dims.len()).filter(|&other| other != axis);
-        let nest = LoopNest::over(others.map(|other| (dims[other], [to[other], from[other]])));
+        let nest = LoopNest::over(&mut others.map(|other| (dims[other], [to[other], from[other]])));
         let [to_next, from_next] = nest.row_strides();
         nest.rows_in_parallel(dims[axis] * parallel::LIGHT, |[first_to, first_from], count| {
             for place in 0..count {

@@ -44,13 +44,12 @@ pub(super) fn predicate<D: DTypeTag, P: Unary<D::Store, Out = u8>>(
 pub(super) fn binary<D: DTypeTag, B: Binary<D::Computed>>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
     let dtype = D::dtype(call);
     let map = const { &Map::of::<D>(of_two::<D::Computed, B>, B::WORK) };
-    let ([a, b], out) = checked(call, [dtype; 2], dtype)?;
-    if let Some(refused) = B::REFUSES {
-        check_right(call.kernel.op, b, out, refused)?;
+    match B::REFUSES {
+        // SAFETY: as in `unary`.
+        None => unsafe { run(call, [dtype; 2], dtype, map) },
+        // SAFETY: as in `unary`.
+        Some(refused) => unsafe { run_checked(call, dtype, refused, map) },
     }
-    // SAFETY: as in `run`.
-    unsafe { map.run(&[a, b], out) };
-    Ok(())
 }
 
 /// The kernel of a light binary op that takes 16-bit floats as they are.
@@ -106,12 +105,12 @@ impl Map {
     }
 }
 
-/// Checks a call and computes it.
+/// Checks a call and computes it. It is compiled once for each number of inputs.
 ///
 /// # Safety
 ///
 /// * The function of `map` is for operands of these dtypes.
-#[inline(always)]
+#[inline(never)]
 pub(super) unsafe fn run<const N: usize, F: Function>(
     call: &mut KernelCall<'_, '_>,
     inputs: [DType; N],
@@ -121,6 +120,24 @@ pub(super) unsafe fn run<const N: usize, F: Function>(
     let (inputs, out) = checked(call, inputs, output)?;
     // SAFETY: the caller guarantees the types, and `checked` the rest.
     unsafe { map.run(&inputs, out) };
+    Ok(())
+}
+
+/// [`run`], with a look at the right-hand side before.
+///
+/// # Safety
+///
+/// * The function of `map` is for operands of `dtype`.
+unsafe fn run_checked(
+    call: &mut KernelCall<'_, '_>,
+    dtype: DType,
+    refused: Refused,
+    map: &Map,
+) -> Result<(), KernelError> {
+    let ([a, b], out) = checked(call, [dtype; 2], dtype)?;
+    check_right(call.kernel.op, b, out, refused)?;
+    // SAFETY: as in `run`.
+    unsafe { map.run(&[a, b], out) };
     Ok(())
 }
 

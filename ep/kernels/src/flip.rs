@@ -44,7 +44,7 @@ unsafe fn flipped<T: Copy + Send + Sync>(a: &Operand, out: &Operand, axes: Axes)
         true => [to[axis], 0, from[axis]],
         false => [to[axis], from[axis], 0],
     };
-    let nest = LoopNest::over((0..dims.len()).map(|axis| (dims[axis], strides(axis))));
+    let nest = LoopNest::over(&mut (0..dims.len()).map(|axis| (dims[axis], strides(axis))));
     let [to_next, forward, back] = nest.row_strides();
     nest.rows_in_parallel(parallel::LIGHT, |[to, plus, minus], length| {
         let from = first + plus - minus;

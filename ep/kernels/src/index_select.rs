@@ -44,7 +44,7 @@ unsafe fn select<T: Copy + Send>(table: &Operand, at: &Operand, out: &Operand) {
     let (to, from) = (out.layout().strides(), at.layout().strides());
     let columns = table.layout().shape().dims()[1];
     let [row_stride, column_stride] = [0, 1].map(|axis| table.layout().strides()[axis]);
-    let nest = LoopNest::over((0..rank).map(|axis| (dims[axis], [to[axis], from[axis]])));
+    let nest = LoopNest::over(&mut (0..rank).map(|axis| (dims[axis], [to[axis], from[axis]])));
     let [to_next, at_next] = nest.row_strides();
     nest.rows_in_parallel(columns * parallel::LIGHT, |[first_to, first_at], count| {
         for place in 0..count {

@@ -38,7 +38,7 @@ impl<const N: usize> LoopNest<N> {
             return LoopNest::single(shape.elements(), [1; N]);
         }
         let rank = shape.rank();
-        LoopNest::over((0..rank).map(|axis| {
+        LoopNest::over(&mut (0..rank).map(|axis| {
             let strides = lanes::array(|operand| {
                 let layout: &Layout = layouts[operand];
                 let own = (axis + layout.shape().rank()).checked_sub(rank);
@@ -51,8 +51,8 @@ impl<const N: usize> LoopNest<N> {
         }))
     }
 
-    /// A loop nest over axes given as (size, stride of each operand), outermost first; at most [`MAX_RANK`] axes.
-    pub(super) fn over(axes: impl Iterator<Item = (usize, [usize; N])>) -> LoopNest<N> {
+    /// A loop nest over axes given as (size, stride of each operand), outermost first; at most [`MAX_RANK`] axes. It is compiled once for each number of operands.
+    pub(super) fn over(axes: &mut dyn Iterator<Item = (usize, [usize; N])>) -> LoopNest<N> {
         // The axes are sorted and merged where they stay.
         let mut nest = LoopNest::single(1, [1; N]);
         let sorted = &mut nest.outer;
@@ -207,7 +207,7 @@ impl LoopNest<2> {
         let outer = &self.outer[..self.outer_count];
         let along = outer.iter().position(|axis| axis.strides[1] == 1 && axis.size >= least)?;
         let others = outer.iter().enumerate().filter(|(place, _)| *place != along);
-        Some((LoopNest::over(others.map(|(_, axis)| (axis.size, axis.strides))), outer[along]))
+        Some((LoopNest::over(&mut others.map(|(_, axis)| (axis.size, axis.strides))), outer[along]))
     }
 }
 

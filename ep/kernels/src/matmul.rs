@@ -36,7 +36,7 @@ where
         return Ok(());
     }
     let rank = out.layout().shape().rank();
-    let batch = LoopNest::over((0..rank - 2).map(|axis| {
+    let batch = LoopNest::over(&mut (0..rank - 2).map(|axis| {
         let strides = [
             batch_stride(out.layout(), axis, rank),
             batch_stride(a.layout(), axis, rank),

@@ -53,7 +53,7 @@ unsafe fn ones<I: Copy + Into<i64>, O: Copy>(a: &Operand, out: &Operand, one: O)
     let (dims, (steps, from)) = (a.layout().shape().dims(), (out.layout().strides(), a.layout().strides()));
     let rank = dims.len();
     let (classes, class) = (out.layout().shape().dims()[rank], steps[rank]);
-    let nest = LoopNest::over((0..rank).map(|axis| (dims[axis], [steps[axis], from[axis]])));
+    let nest = LoopNest::over(&mut (0..rank).map(|axis| (dims[axis], [steps[axis], from[axis]])));
     let [to_next, from_next] = nest.row_strides();
     nest.rows(|[to, from]| {
         let indices = input::<I>(a, from, from_next);

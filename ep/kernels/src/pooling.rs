@@ -167,7 +167,7 @@ fn each_plane<const N: usize>(operands: [&Operand; N], work: usize, visit: impl 
     }
     let dims = operands[0].layout().shape().dims();
     let nest =
-        LoopNest::over((0..2).map(|axis| (dims[axis], operands.map(|operand| operand.layout().strides()[axis]))));
+        LoopNest::over(&mut (0..2).map(|axis| (dims[axis], operands.map(|operand| operand.layout().strides()[axis]))));
     let next = nest.row_strides();
     nest.rows_in_parallel(work.max(1), |first, count| {
         for place in 0..count {

@@ -16,14 +16,17 @@
 //! `f64`. The state of such an output element is no longer finite. Its elements are then summed once more, each scaled down by [`SCALE`].
 //! This costs a second pass over those elements only, and one test per output element.
 
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+
 use pulp::{Simd, WithSimd};
 use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
-use streamvm_ep::{Axes, KernelCall, KernelError, Layout, Op, Operand, Params};
+use streamvm_ep::{Axes, DType, KernelCall, KernelError, Layout, Op, Operand, Params};
 
 use crate::folds::{self, Extreme, FoldRows};
 use crate::loop_nest::LoopNest;
 use crate::number::{DTypeTag, Float, Number};
-use crate::rows::{InRow, OutRow, input, output};
+use crate::rows::{InRow, OutRow};
 use crate::{parallel, simd_dispatch};
 
 /// The number of output elements that are folded side by side: 512 bytes of `f64` states, a quarter of the smallest L1 cache's ways, and
@@ -236,40 +239,167 @@ pub(super) fn smaller<T: Number>(x: T, y: T) -> bool {
 }
 
 /// The kernel of a reduction.
-pub(super) fn reduce<D: DTypeTag, F: Fold<D::Store>>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
+pub(super) fn reduce<D: DTypeTag, F: Fold<D::Store> + 'static>(
+    call: &mut KernelCall<'_, '_>,
+) -> Result<(), KernelError> {
     let dtype = D::dtype(call);
+    // SAFETY: these are the steps of a fold of elements of `D`.
+    unsafe { run(call, dtype, F::OP, &Of::<D::Store, F>(PhantomData)) }
+}
+
+/// The steps of a [`Fold`], over addresses, so that what calls them is compiled once for all folds.
+///
+/// # Safety
+///
+/// * `states` is the address of `states` states of the fold, which nothing else accesses; of each method but [`start`](Steps::start), they are initialised.
+/// * The elements of rows are those of the fold, and as [`InRow::get`] requires.
+trait Steps: Sync {
+    fn size_of_state(&self) -> usize;
+
+    /// Writes [`Fold::START`] to `count` states.
+    unsafe fn start(&self, states: *mut u8, count: usize);
+
+    /// Folds rows of `length` elements into `count` states; each begins `next` elements after the one before.
+    unsafe fn rows(&self, length: usize, row: InRow<u8>, next: usize, states: *mut u8, count: usize);
+
+    /// Folds columns side by side, one for each of `count` states: of `length` rows, whose stride is that from row to row.
+    unsafe fn columns(&self, length: usize, rows: InRow<u8>, states: *mut u8, count: usize);
+
+    /// Joins `count` states to one, in their order.
+    unsafe fn join(&self, state: *mut u8, states: *const u8, count: usize);
+
+    /// Writes the result of a state for `elements` elements; `scaled` gives the sum of the elements, each scaled by [`SCALE`].
+    unsafe fn finish(&self, state: *const u8, elements: usize, out: *mut u8, scaled: &dyn Fn() -> f64);
+
+    /// Adds the elements of a row, each scaled by [`SCALE`].
+    unsafe fn add_scaled(&self, sum: f64, length: usize, row: InRow<u8>) -> f64;
+}
+
+/// The steps of the fold `F` of elements of `T`.
+struct Of<T, F>(PhantomData<fn() -> (T, F)>);
+
+impl<T: Number, F: Fold<T>> Steps for Of<T, F> {
+    fn size_of_state(&self) -> usize {
+        const { assert!(size_of::<F::State>() <= size_of::<Slot>() && align_of::<F::State>() <= align_of::<Slot>()) };
+        size_of::<F::State>()
+    }
+
+    unsafe fn start(&self, states: *mut u8, count: usize) {
+        for place in 0..count {
+            // SAFETY: the caller guarantees the states.
+            let state = unsafe { states.cast::<F::State>().add(place) };
+            // SAFETY: as above.
+            unsafe { state.write(F::START) };
+        }
+    }
+
+    unsafe fn rows(&self, length: usize, row: InRow<u8>, next: usize, states: *mut u8, count: usize) {
+        // SAFETY: the caller guarantees the states.
+        let states = unsafe { std::slice::from_raw_parts_mut(states.cast::<F::State>(), count) };
+        // SAFETY: the caller guarantees the rows.
+        simd_dispatch::run(unsafe { ShortRows::<T, F>::new(length, typed(row), next, states) });
+    }
+
+    unsafe fn columns(&self, length: usize, rows: InRow<u8>, states: *mut u8, count: usize) {
+        // SAFETY: the caller guarantees the states.
+        let states = unsafe { std::slice::from_raw_parts_mut(states.cast::<F::State>(), count) };
+        for place in 0..length {
+            let row = typed::<T>(rows).from(place);
+            // SAFETY: the caller guarantees the elements, and nothing writes them while they are borrowed.
+            let elements = unsafe { std::slice::from_raw_parts(row.first, count) };
+            for (state, &element) in states.iter_mut().zip(elements) {
+                *state = F::step(*state, F::element(element));
+            }
+        }
+    }
+
+    unsafe fn join(&self, state: *mut u8, states: *const u8, count: usize) {
+        // SAFETY: the caller guarantees the states.
+        let states = unsafe { std::slice::from_raw_parts(states.cast::<F::State>(), count) };
+        // SAFETY: as above.
+        let state = unsafe { &mut *state.cast::<F::State>() };
+        *state = states.iter().fold(*state, |joined, &next| F::join(joined, next));
+    }
+
+    unsafe fn finish(&self, state: *const u8, elements: usize, out: *mut u8, scaled: &dyn Fn() -> f64) {
+        // SAFETY: the caller guarantees the state.
+        let state = unsafe { state.cast::<F::State>().read() };
+        let scaled = if F::overflowed(state) { F::finish_scaled(scaled(), elements) } else { None };
+        let result = scaled.unwrap_or_else(|| F::finish(state, elements));
+        // SAFETY: the caller guarantees the output.
+        unsafe { out.cast::<T>().write(result) };
+    }
+
+    #[cold]
+    unsafe fn add_scaled(&self, sum: f64, length: usize, row: InRow<u8>) -> f64 {
+        let step = |sum: f64, [x]: [T::Computed; 1]| sum + x.to_f64() * SCALE;
+        // SAFETY: the caller guarantees the row.
+        unsafe { folds::fold(length, [typed::<T>(row)], (sum, 0.0), step, Number::add) }
+    }
+}
+
+/// Room for a state of any fold.
+#[derive(Copy, Clone)]
+struct Slot(#[expect(dead_code, reason = "states are read and written through addresses")] [MaybeUninit<u64>; 3]);
+
+impl Slot {
+    const EMPTY: Slot = Slot([MaybeUninit::uninit(); 3]);
+}
+
+/// The elements of `a`, from element `first` on. Its stride is in elements, though they are addressed as bytes.
+fn row_of(a: &Operand, first: usize, stride: usize) -> InRow<u8> {
+    row_from(InRow { first: a.ptr().cast_const(), stride }, first, a.dtype().size())
+}
+
+/// The row `skipped` elements of `size` bytes after `row` in memory.
+fn row_from(row: InRow<u8>, skipped: usize, size: usize) -> InRow<u8> {
+    InRow { first: row.first.wrapping_add(skipped * size), ..row }
+}
+
+fn typed<T>(row: InRow<u8>) -> InRow<T> {
+    InRow { first: row.first.cast(), stride: row.stride }
+}
+
+/// # Safety
+///
+/// * `steps` are those of a fold of elements of `dtype`.
+unsafe fn run(call: &mut KernelCall<'_, '_>, dtype: DType, op: Op, steps: &dyn Steps) -> Result<(), KernelError> {
     let ([a], out) = checked_operands(call, [dtype], dtype, InPlace::Refused)?;
-    check_inferred(F::OP, [a], out, call)?;
+    check_inferred(op, [a], out, call)?;
     let kept = kept_nest(a.layout(), out.layout(), call.params);
     let axes = call.params.axes.or_all(a.layout().shape().rank());
     let reduced = reduced_nest(a.layout(), axes);
     let shape = a.layout().shape().dims();
-    let count = axes.iter().map(|axis| shape[axis]).product();
+    let elements = axes.iter().map(|axis| shape[axis]).product();
     let ([out_stride, kept_stride], [stride]) = (kept.row_strides(), reduced.row_strides());
     let is_side_by_side = kept_stride == 1 && kept.row_length() > 1 && stride != 1;
     // Few outputs are folded one after the other, each by all threads.
-    let work = if !is_side_by_side && out.layout().elements() < FEW { 0 } else { count };
+    let work = if !is_side_by_side && out.layout().elements() < FEW { 0 } else { elements };
+    let (size, state_size) = (dtype.size(), steps.size_of_state());
     kept.rows_in_parallel(work, |[to, from], outputs| {
         for first in (0..outputs).step_by(TILE) {
-            let mut states = [F::START; TILE];
-            let states = &mut states[..TILE.min(outputs - first)];
+            let mut slots = [Slot::EMPTY; TILE];
+            let (states, count) = (slots.as_mut_ptr().cast::<u8>(), TILE.min(outputs - first));
+            // SAFETY: there is a slot for each state.
+            unsafe { steps.start(states, count) };
             let from = from + first * kept_stride;
             reduced.rows(|[within]| {
-                let (row, length) = (input(a, from + within, stride), reduced.row_length());
-                // For both: the loop nests together stay within the input, which holds `D` and does not overlap the output.
+                let (row, length) = (row_of(a, from + within, stride), reduced.row_length());
+                // For both: the loop nests together stay within the input, which holds `dtype` and does not overlap the output.
                 if is_side_by_side {
                     // SAFETY: see above; the stride along the kept row is 1.
-                    unsafe { fold_columns::<_, F>(length, row, states) };
+                    unsafe { steps.columns(length, row, states, count) };
                 } else {
                     // SAFETY: see above.
-                    unsafe { fold_rows::<_, F>(length, row, kept_stride, states) };
+                    unsafe { fold_rows(steps, length, row, (kept_stride, size), states, count) };
                 }
             });
-            let out = output(out, to + first * out_stride, out_stride);
-            for (place, &state) in states.iter().enumerate() {
-                let result = result::<D::Store, F>(state, count, a, from + place * kept_stride, &reduced);
-                // SAFETY: the loop nest stays within the output, which holds `D` and may be written.
-                unsafe { out.set(place, result) };
+            for place in 0..count {
+                let state = states.wrapping_add(place * state_size);
+                let result = out.ptr().wrapping_add((to + (first + place) * out_stride) * size);
+                let scaled = || scaled_sum(steps, a, from + place * kept_stride, &reduced);
+                // SAFETY: the state is initialised; the loop nest stays within the output, which holds `dtype` and may be written.
+                unsafe { steps.finish(state, elements, result, &scaled) };
             }
         }
     });
@@ -280,7 +410,7 @@ pub(super) fn reduce<D: DTypeTag, F: Fold<D::Store>>(call: &mut KernelCall<'_, '
 pub(super) fn kept_nest(a: &Layout, out: &Layout, params: &Params) -> LoopNest<2> {
     let axes = params.axes.or_all(a.shape().rank());
     let mut place = 0;
-    LoopNest::over((0..a.shape().rank()).filter_map(|axis| {
+    LoopNest::over(&mut (0..a.shape().rank()).filter_map(|axis| {
         if axes.contains(axis) {
             place += usize::from(params.keep_dims);
             return None;
@@ -293,33 +423,49 @@ pub(super) fn kept_nest(a: &Layout, out: &Layout, params: &Params) -> LoopNest<2
 
 /// A loop nest over the reduced axes of the input.
 fn reduced_nest(a: &Layout, axes: Axes) -> LoopNest<1> {
-    LoopNest::over(axes.iter().map(|axis| (a.shape().dims()[axis], [a.strides()[axis]])))
+    LoopNest::over(&mut axes.iter().map(|axis| (a.shape().dims()[axis], [a.strides()[axis]])))
 }
 
-/// Folds rows into `states`, each of which begins `next` elements after the one before; long ones in blocks whose states are joined in their order. Several threads fold the blocks of a long
-/// row.
+/// Folds rows into `count` states, each of which begins `next` elements of `size` bytes after the one before; long ones in blocks whose states are joined in their order. Several
+/// threads fold the blocks of a long row.
 ///
 /// # Safety
 ///
-/// * The first `length` elements of each row are as [`InRow::get`] requires.
-unsafe fn fold_rows<T: Number, F: Fold<T>>(length: usize, row: InRow<T>, next: usize, states: &mut [F::State]) {
+/// * The requirements of [`Steps`] hold for the rows and the states.
+unsafe fn fold_rows(
+    steps: &dyn Steps,
+    length: usize,
+    row: InRow<u8>,
+    (next, size): (usize, usize),
+    states: *mut u8,
+    count: usize,
+) {
     if length <= BLOCK {
         // SAFETY: the caller guarantees this.
-        return simd_dispatch::run(unsafe { ShortRows::<_, F>::new(length, row, next, states) });
+        return unsafe { steps.rows(length, row, next, states, count) };
     }
-    for (place, state) in states.iter_mut().enumerate() {
-        let row = InRow { first: row.first.wrapping_add(place * next), ..row };
-        let block = |length, row| {
-            let mut state = [F::START];
-            // SAFETY: `fold_blocks` calls it for parts of the row, which the caller guarantees.
-            simd_dispatch::run(unsafe { ShortRows::<_, F>::new(length, row, 0, &mut state) });
-            state[0]
-        };
-        *state = fold_blocks(length, row, F::START, block).into_iter().fold(*state, F::join);
+    for place in 0..count {
+        let row = row_from(row, place * next, size);
+        let mut blocks = vec![Slot::EMPTY; length.div_ceil(BLOCK)];
+        let each = OutRow { first: blocks.as_mut_ptr().cast::<u8>(), stride: steps.size_of_state() };
+        parallel::ranges(blocks.len(), BLOCK, |range| {
+            for block in range {
+                let length = BLOCK.min(length - block * BLOCK);
+                let row = row_from(row, block * BLOCK * row.stride, size);
+                let state = each.from(block).first;
+                // SAFETY: there is a slot for each state, and no other range has this block.
+                unsafe { steps.start(state, 1) };
+                // SAFETY: the caller guarantees the row, of which this is a part; the state is initialised above.
+                unsafe { steps.rows(length, row, 0, state, 1) };
+            }
+        });
+        let state = states.wrapping_add(place * steps.size_of_state());
+        // SAFETY: the caller guarantees the state; those of the blocks are initialised above.
+        unsafe { steps.join(state, each.first, blocks.len()) };
     }
 }
 
-/// [`fold_rows`] of short rows.
+/// [`Steps::rows`] of rows that are not long.
 struct ShortRows<'a, T: Number, F: Fold<T>> {
     length: usize,
     row: InRow<T>,
@@ -330,7 +476,7 @@ struct ShortRows<'a, T: Number, F: Fold<T>> {
 impl<'a, T: Number, F: Fold<T>> ShortRows<'a, T, F> {
     /// # Safety
     ///
-    /// * As long as the value exists, the requirements of [`fold_rows`] hold.
+    /// * As long as the value exists, the requirements of [`Steps`] hold.
     #[inline(always)]
     unsafe fn new(length: usize, row: InRow<T>, next: usize, states: &'a mut [F::State]) -> Self {
         ShortRows { length, row, next, states }
@@ -347,21 +493,6 @@ impl<T: Number, F: Fold<T>> WithSimd for ShortRows<'_, T, F> {
             // SAFETY: the caller of `new` guarantees this.
             *state = unsafe { F::row(simd, *state, self.length, row) };
             row.first = row.first.wrapping_add(self.next);
-        }
-    }
-}
-
-/// Folds columns side by side, one for each state: of `length` rows, whose stride is that from row to row.
-///
-/// # Safety
-///
-/// * As many elements of each row as there are states, side by side, are as [`InRow::get`] requires.
-unsafe fn fold_columns<T: Number, F: Fold<T>>(length: usize, rows: InRow<T>, states: &mut [F::State]) {
-    for place in 0..length {
-        // SAFETY: the caller guarantees the elements, and nothing writes them while they are borrowed.
-        let elements = unsafe { std::slice::from_raw_parts(rows.from(place).first, states.len()) };
-        for (state, &element) in states.iter_mut().zip(elements) {
-            *state = F::step(*state, F::element(element));
         }
     }
 }
@@ -387,27 +518,14 @@ pub(super) fn fold_blocks<T: Number, S: Copy + Send + Sync>(
     states
 }
 
-/// The result of a fold over the elements of `a` that `reduced` visits, starting at `first`.
-#[inline(always)]
-fn result<T: Number, F: Fold<T>>(state: F::State, count: usize, a: &Operand, first: usize, reduced: &LoopNest<1>) -> T {
-    if F::overflowed(state)
-        && let Some(result) = F::finish_scaled(scaled_sum::<T>(a, first, reduced), count)
-    {
-        return result;
-    }
-    F::finish(state, count)
-}
-
 /// The sum of the elements of `a` that `reduced` visits, starting at `first`, each scaled by [`SCALE`].
 #[cold]
-fn scaled_sum<T: Number>(a: &Operand, first: usize, reduced: &LoopNest<1>) -> f64 {
+fn scaled_sum(steps: &dyn Steps, a: &Operand, first: usize, reduced: &LoopNest<1>) -> f64 {
     let [stride] = reduced.row_strides();
     let mut sum = 0.0;
     reduced.rows(|[within]| {
-        let row = input::<T>(a, first + within, stride);
-        let step = |sum: f64, [x]: [T::Computed; 1]| sum + x.to_f64() * SCALE;
-        // SAFETY: the loop nest visits the elements that the caller has folded; the input holds `T` and does not overlap the output.
-        sum = unsafe { folds::fold(reduced.row_length(), [row], (sum, 0.0), step, Number::add) };
+        // SAFETY: the loop nest visits the elements that the caller has folded; the input holds their dtype and does not overlap the output.
+        sum = unsafe { steps.add_scaled(sum, reduced.row_length(), row_of(a, first + within, stride)) };
     });
     sum
 }

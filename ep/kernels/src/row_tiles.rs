@@ -151,7 +151,7 @@ pub(super) unsafe fn each_group<T: Float, const OPERANDS: usize>(
     });
     let strides = |axis: usize| lanes::array(|operand| wide[operand].strides()[axis]);
     let nest =
-        LoopNest::over((0..dims.len()).filter(|&other| other != axis).map(|other| (dims[other], strides(other))));
+        LoopNest::over(&mut (0..dims.len()).filter(|&other| other != axis).map(|other| (dims[other], strides(other))));
     let (next, along): ([usize; OPERANDS], [usize; OPERANDS]) = (nest.row_strides(), strides(axis));
     let is_short = T::IS_HALF && length <= TILE;
     let most = (if is_short { TILE } else { GROUP_ELEMENTS } / length).clamp(1, GROUP);

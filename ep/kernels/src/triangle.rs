@@ -50,7 +50,7 @@ unsafe fn kept<T: Copy + Send + Sync + From<u8>>(a: &Operand, out: &Operand, sid
     let (dims, to, from) = (out.layout().shape().dims(), out.layout().strides(), a.layout().strides());
     let Some((batch, &[rows, columns])) = dims.split_last_chunk::<2>() else { return };
     let at = batch.len();
-    let nest = LoopNest::over((0..at).map(|axis| (dims[axis], [to[axis], from[axis]])));
+    let nest = LoopNest::over(&mut (0..at).map(|axis| (dims[axis], [to[axis], from[axis]])));
     let [to_next, from_next] = nest.row_strides();
     let work = batch.iter().product::<usize>() * columns * parallel::LIGHT;
     parallel::ranges(rows, work, |range| {
