@@ -11,7 +11,7 @@ use crate::lanes;
 use crate::number::{Float, Number};
 use crate::row_tiles::{Room, TILE, widen_row};
 use crate::rows::{InRow, LANES};
-use crate::simd_dispatch;
+use crate::simd_dispatch::{self, one_by_one};
 
 /// Folds the elements of rows into `start` with `step`, those with the same index together. If they lie side by side it folds [`LANES`] interleaved parts, each starting from `neutral`, and
 /// [joins](join_all) them with `join`; else one after the other.
@@ -79,6 +79,7 @@ impl<T: Number, S: Copy, P: Fn(S, [T::Computed; N]) -> S + Copy, J: Fn(S, S) -> 
                         // SAFETY: the caller of `new` guarantees these elements; the strides are 1 if there are blocks.
                         let x: [[_; LANES]; N] = lanes::array(|place| unsafe { $rows[place].block(i) });
                         for lane in 0..LANES {
+                            let lane = one_by_one::<V>(lane);
                             parts[lane] = step(parts[lane], lanes::array(|place| $computed(x[place][lane])));
                         }
                         i += LANES;
@@ -87,8 +88,9 @@ impl<T: Number, S: Copy, P: Fn(S, [T::Computed; N]) -> S + Copy, J: Fn(S, S) -> 
                         folded = join(folded, join_all(parts, &join));
                     }
                     while i < count {
+                        let at = one_by_one::<V>(i);
                         // SAFETY: as above.
-                        folded = step(folded, lanes::array(|place| $computed(unsafe { $rows[place].get(i) })));
+                        folded = step(folded, lanes::array(|place| $computed(unsafe { $rows[place].get(at) })));
                         i += 1;
                     }
                 };
@@ -163,12 +165,15 @@ impl<A: Number, F: Fn(A, A) -> bool> WithSimd for Extreme<A, F> {
                 // SAFETY: as above.
                 let y = unsafe { a.block::<LANES>(i + LANES) };
                 for lane in 0..LANES {
+                    let lane = one_by_one::<V>(lane);
                     parts[0][lane] = pick(x[lane], parts[0][lane]);
                 }
                 for lane in 0..LANES {
+                    let lane = one_by_one::<V>(lane);
                     parts[1][lane] = pick(y[lane], parts[1][lane]);
                 }
                 for lane in 0..LANES {
+                    let lane = one_by_one::<V>(lane);
                     nans[lane] |= u32::from(x[lane].is_nan() | y[lane].is_nan());
                 }
                 i += 2 * LANES;
@@ -276,7 +281,7 @@ impl<A: Copy, F: Fn(A) -> bool> WithSimd for Position<A, F> {
         let Position { length, a, is_it } = self;
         let mut i = 0;
         // Blocks without such an element are passed without a branch for each.
-        while a.stride == 1 && i + LANES <= length {
+        while !S::IS_SCALAR && a.stride == 1 && i + LANES <= length {
             // SAFETY: the caller of `new` guarantees it: the stride is 1, and the block ends within `length`.
             let x = unsafe { a.block::<LANES>(i) };
             let mut found = 0u32;

@@ -8,6 +8,7 @@ use pulp::{Simd, WithSimd};
 use streamvm_ep::Operand;
 
 use crate::lanes;
+use crate::simd_dispatch::one_by_one;
 
 /// The number of elements computed at a time. 16 `f32` are a cache line, four SSE or two AVX registers; more would spill registers for
 /// elements of 8 bytes. Of smaller elements, as many as are a cache line are computed at a time while there are so many.
@@ -240,7 +241,7 @@ macro_rules! maps {
             fn with_simd<S: Simd>(self, _: S) {
                 // Values, because the loops would read the fields anew after they write bytes.
                 let $map { length, out, $($input,)* f, only_lanes } = self;
-                let i = if only_lanes {
+                let i = if S::IS_SCALAR || only_lanes {
                     0
                 } else if const { is_at_most::<O>(1) $(&& is_at_most::<$element>(1))* } {
                     // SAFETY: the caller of `new` guarantees this.
@@ -251,9 +252,11 @@ macro_rules! maps {
                 } else {
                     0
                 };
+                // Without wide vectors one loop is enough: it is there so that old processors compute the same, and each loop takes its time to compile.
                 // SAFETY: as above.
-                let i = unsafe { Self::blocks::<LANES>(i, length, out, $($input,)* &f) };
+                let i = if S::IS_SCALAR { i } else { unsafe { Self::blocks::<LANES>(i, length, out, $($input,)* &f) } };
                 for i in i..length {
+                    let i = one_by_one::<S>(i);
                     $(
                         // SAFETY: as above, for every index below the length.
                         let $x = unsafe { $input.get(i) };
@@ -308,7 +311,7 @@ impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for SideBySide<A, O, F> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         let SideBySide { length, out, a, f } = self;
-        if size_of::<A>() == size_of::<O>() && out.cast_const().cast() == a {
+        if !S::IS_SCALAR && size_of::<A>() == size_of::<O>() && out.cast_const().cast() == a {
             // One pointer for both rows: the compiler sees that each element overlaps only itself.
             for i in 0..length {
                 // SAFETY: the caller of `new` guarantees this for every index below `length`.
@@ -322,6 +325,7 @@ impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for SideBySide<A, O, F> {
         }
         // The rows do not overlap, which the compiler lets the loop test once.
         for i in 0..length {
+            let i = one_by_one::<S>(i);
             // SAFETY: the caller of `new` guarantees this for every index below `length`.
             let from = unsafe { a.add(i) };
             // SAFETY: as above.
