@@ -4,6 +4,8 @@
 //! vectorises them whether or not the output is also an input: a block of [`LANES`] elements is loaded, computed and stored as a whole.
 //! Raw pointers are necessary because an output may be exactly an input; a `&mut` and a `&` to it would be undefined behaviour.
 
+use std::hint::black_box;
+
 use pulp::{Simd, WithSimd};
 use streamvm_ep::Operand;
 
@@ -256,7 +258,8 @@ macro_rules! maps {
                 // SAFETY: as above.
                 let i = if S::IS_SCALAR { i } else { unsafe { Self::blocks::<LANES>(i, length, out, $($input,)* &f) } };
                 for i in i..length {
-                    let i = one_by_one::<S>(i);
+                    // No vectors for the few elements that are left: a loop of them in each copy of this would take a tenth of the time that this crate takes to build.
+                    let i = black_box(i);
                     $(
                         // SAFETY: as above, for every index below the length.
                         let $x = unsafe { $input.get(i) };
