@@ -1,8 +1,8 @@
 """What a build from nothing costs: seconds of wall-clock and of processor time, crate by crate.
 
-Builds into a folder of its own, which it empties first. With --check, builds the library, and the command on top of it, and fails when one
-exceeds its bound of processor time: other work on the machine changes that less than wall-clock time. Some crates are built twice then,
-because the command wants more features of them; otherwise each build begins with nothing.
+Builds into a folder of its own, which it empties first; each build begins with nothing. With --check, builds the command alone, and fails when
+the command, or the library in it, exceeds its bound of processor time: other work on the machine changes that less than wall-clock time. The
+library's share is that of the durations of the crates that it consists of.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 # Seconds of processor time that a cold build may take on the machine of CI, with what those machines differ by.
-BOUNDS = {"library": 320, "command on top": 300}
+BOUNDS = {"library": 320, "command": 340}
 
 
 def build(name, arguments, target, manifest=None):
@@ -40,6 +40,15 @@ def build(name, arguments, target, manifest=None):
     return wall, processor, crates
 
 
+def share_of_library(wall, processor, crates):
+    """What the library takes of a build of the command."""
+    tree = ["tree", "-p", "streamvm", "--edges", "normal,build", "--prefix", "none", "--format", "{p}"]
+    listed = subprocess.run([os.environ.get("CARGO", "cargo"), *tree], cwd=ROOT, check=True, capture_output=True, text=True)
+    names = {line.split()[0] for line in listed.stdout.splitlines() if line}
+    share = sum(seconds for name, seconds in crates.items() if name in names) / sum(crates.values())
+    return wall * share, processor * share, None
+
+
 def lines(paths):
     """Lines of Rust: of source, and of tests, by the names that this project gives to files of tests."""
     source = tests = 0
@@ -55,17 +64,20 @@ def lines(paths):
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--check", action="store_true", help="the library and the command on top of it, beside their bounds")
+    arguments.add_argument("--check", action="store_true", help="the command, and the library in it, beside their bounds")
     arguments.add_argument("--target", default=str(ROOT / "target" / "weight"), help="the folder to build in, which is emptied")
     options = arguments.parse_args()
     options.target = str(Path(options.target).resolve())
     shutil.rmtree(options.target, ignore_errors=True)
 
-    rows = {"library": build("the library", ["--release", "-p", "streamvm"], options.target)}
+    rows = {}
     if not options.check:
+        rows["library"] = build("the library", ["--release", "-p", "streamvm"], options.target)
         shutil.rmtree(options.target)
     command = build("the command", ["--release", "-p", "streamvm-cli"], options.target)
-    rows["command on top" if options.check else "command"] = command
+    if options.check:
+        rows["library"] = share_of_library(*command)
+    rows["command"] = command
     if not options.check:
         user = Path(options.target) / "user"
         (user / "src").mkdir(parents=True)
