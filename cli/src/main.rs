@@ -19,6 +19,7 @@ use streamvm_cli::command::functions::list_functions;
 use streamvm_cli::command::interrupt;
 use streamvm_cli::command::own_stack::on_own_stack;
 use streamvm_cli::command::plan_memory::{PlanOptions, plan_memory};
+use streamvm_cli::command::report_trace::report_trace;
 use streamvm_cli::command::verify::verify_trace;
 use streamvm_cli::command::{Exit, ScriptOptions, check_script, list_devices, run_script, written};
 use streamvm_cli::emit::devices::MOST_DEVICES;
@@ -121,6 +122,19 @@ enum Command {
     Verify {
         /// The trace; - is stdin
         trace: PathBuf,
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        log: LogArgs,
+    },
+    /// Why were streams idle? How each spent its time, what it waited for, and the critical path, from a trace that `run --trace` has
+    /// written; of two, what has changed
+    Report {
+        /// The trace; - is stdin
+        trace: PathBuf,
+        /// The trace of another run, to compare with
+        after: Option<PathBuf>,
         /// Print a JSON object
         #[arg(long)]
         json: bool,
@@ -332,6 +346,7 @@ fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
             compile_programs(&ProgramOptions { file, program, lanes, show, json, devices }, out, err)
         }
         Command::Verify { trace, json, .. } => verify_trace(&trace, json, out, err),
+        Command::Report { trace, after, json, .. } => report_trace(&trace, after.as_deref(), json, out, err),
         Command::PlanMemory { file, capacity, budget, steps, json, .. } => {
             plan_memory(&file, PlanOptions { capacity, time: budget, steps, json }, out, err)
         }
@@ -347,7 +362,11 @@ fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
 fn engine_of_environment(command: &Command) -> Result<Option<Mode>, Error> {
     if matches!(
         command,
-        Command::Compile { .. } | Command::Verify { .. } | Command::PlanMemory { .. } | Command::Functions { .. }
+        Command::Compile { .. }
+            | Command::Verify { .. }
+            | Command::Report { .. }
+            | Command::PlanMemory { .. }
+            | Command::Functions { .. }
     ) {
         return Ok(None);
     }

@@ -1,6 +1,6 @@
 //! Traces in the format of Perfetto: TrackEvent packets of the protobuf message `Trace`, which <https://ui.perfetto.dev> and its `trace_processor` open.
 //!
-//! [`TraceWriter`] writes tracks, slices, arrows between slices, and counters. [`packets`] has the messages that it writes.
+//! [`TraceWriter`] writes tracks, slices, arrows between slices, and counters; [`Packets`] reads what was written. [`packets`] has the messages.
 //!
 //! ```
 //! use streamvm_trace::{Argument, Slice, TraceWriter};
@@ -19,6 +19,8 @@
 #![forbid(unsafe_code)]
 
 pub mod packets;
+mod reader;
 mod writer;
 
+pub use reader::Packets;
 pub use writer::{Argument, Slice, TraceWriter, Track};

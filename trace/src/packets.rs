@@ -1,7 +1,5 @@
 //! The messages of Perfetto's `Trace` that traces of streamvm have, with the fields that they use. The numbers of the fields are those of `perfetto_trace.proto`.
 
-use std::io;
-
 use prost::Message;
 
 /// A trace: its packets one after the other.
@@ -10,16 +8,6 @@ pub struct Trace {
     /// The packets.
     #[prost(message, repeated, tag = "1")]
     pub packets: Vec<TracePacket>,
-}
-
-impl Trace {
-    /// Reads a trace.
-    ///
-    /// # Errors
-    /// The bytes are none.
-    pub fn read(bytes: &[u8]) -> io::Result<Trace> {
-        Ok(Trace::decode(bytes)?)
-    }
 }
 
 /// A packet.

@@ -233,6 +233,7 @@ fn numbered(known: &mut HashMap<String, u64>, text: &str, add: impl FnOnce(u64, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Packets;
 
     #[test]
     fn slices_with_too_many_names_share_one() {
@@ -246,8 +247,8 @@ mod tests {
             writer.slice(&slice).expect("as above");
         }
         writer.finish().expect("as above");
-        let trace = Trace::read(&bytes).expect("a trace");
-        let names = trace.packets.iter().filter_map(|packet| packet.interned.as_ref()).flat_map(|it| &it.names);
+        let packets: Vec<TracePacket> = Packets::new(&bytes[..]).collect::<io::Result<_>>().expect("a trace");
+        let names = packets.iter().filter_map(|packet| packet.interned.as_ref()).flat_map(|it| &it.names);
         let names: Vec<&str> = names.map(InternedName::name).collect();
         assert_eq!((names.len(), names.last()), (NAMES + 1, Some(&OTHERS)));
     }

@@ -46,8 +46,9 @@ impl<'vm> Ticket<'vm> {
     pub fn wait(&self) -> Result<(), Error> {
         let deadline = Deadline::current();
         self.engine.may_wait()?;
+        let site = Site::caller();
         for point in self.points() {
-            self.engine.wait_for(point, deadline)?;
+            self.engine.wait_for(point, deadline, site)?;
         }
         first_failure(self.engine, &self.submitted)
     }

@@ -1,13 +1,14 @@
 //! What is left of a run that a signal or a limit of the system ends.
 
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use streamvm_trace::packets::Trace;
+use streamvm_trace::Packets;
+use streamvm_trace::packets::TracePacket;
 use tempfile::TempDir;
 
 use super::{ENDLESS, ENDLESS_RUNS, wait};
@@ -84,9 +85,10 @@ fn an_interrupt_ends_the_run_and_keeps_what_it_has_of_diagnostics() {
         assert!(fs::read_to_string(folder.path().join("a.list")).unwrap().starts_with("# list 1\n"));
         // Whole packets.
         let trace = fs::read(folder.path().join("a.pftrace")).unwrap();
-        let trace = Trace::read(&trace).unwrap_or_else(|error| panic!("{more:?}: {error}"));
-        let has = |name: &str| trace.packets.iter().any(|it| it.track.as_ref().is_some_and(|it| it.name() == name));
-        assert!(has("compute@cpu:0:0"), "{more:?}: {} packets", trace.packets.len());
+        let trace: io::Result<Vec<TracePacket>> = Packets::new(&trace[..]).collect();
+        let trace = trace.unwrap_or_else(|error| panic!("{more:?}: {error}"));
+        let has = |name: &str| trace.iter().any(|it| it.track.as_ref().is_some_and(|it| it.name() == name));
+        assert!(has("compute@cpu:0:0"), "{more:?}: {} packets", trace.len());
         let judged = streamvm(folder.path(), ["verify", "a.trace"]);
         assert_eq!(judged.code, 1, "{more:?}: {}", judged.stderr);
         let verdict = "the trace has no \"end\" line: what was recorded later is missing\nnot ok: the trace is partial; what is there is in order\n";

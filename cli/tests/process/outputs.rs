@@ -9,7 +9,7 @@ use std::path::Path;
 use streamvm_cli::command::{Exit, ScriptOptions, check_script, run_script};
 use streamvm_cli::execute::engine_options::EngineOptions;
 use streamvm_files::{Data, TensorFile};
-use streamvm_trace::packets::Trace;
+use streamvm_trace::Packets;
 use tempfile::TempDir;
 
 use crate::cases::cases;
@@ -430,8 +430,8 @@ fn the_environment_can_name_the_file_of_the_trace() {
     assert!(at("option.pftrace").exists() && !at("env.pftrace").exists());
     run(&["run", "s.svm"]);
     for name in ["option.pftrace", "env.pftrace"] {
-        let trace = Trace::read(&fs::read(at(name)).unwrap()).unwrap();
-        let tracks = trace.packets.iter().filter_map(|packet| packet.track.as_ref());
+        let trace = fs::read(at(name)).unwrap();
+        let tracks = Packets::new(&trace[..]).filter_map(|packet| packet.unwrap().track);
         assert!(tracks.into_iter().any(|track| track.name().contains("@cpu:0")), "{name}");
     }
     let mut command = crate::common::command(folder.path());

@@ -252,7 +252,7 @@ pub(super) fn reduce<D: DTypeTag, F: Fold<D::Store> + 'static>(
 /// # Safety
 ///
 /// * `states` is the address of `states` states of the fold, which nothing else accesses; of each method but [`start`](Steps::start), they are initialised.
-/// * The elements of rows are those of the fold, and as [`InRow::get`] requires.
+/// * The elements of rows are those of the fold, and as [`InRow::get`] requires; those of outputs are as [`OutRow::set`] requires.
 trait Steps: Sync {
     fn size_of_state(&self) -> usize;
 
@@ -268,8 +268,15 @@ trait Steps: Sync {
     /// Joins `count` states to one, in their order.
     unsafe fn join(&self, state: *mut u8, states: *const u8, count: usize);
 
-    /// Writes the result of a state for `elements` elements; `scaled` gives the sum of the elements, each scaled by [`SCALE`].
-    unsafe fn finish(&self, state: *const u8, elements: usize, out: *mut u8, scaled: &dyn Fn() -> f64);
+    /// Writes the results of `count` states for `elements` elements each; `scaled` gives the sum of the elements of one, each scaled by [`SCALE`].
+    unsafe fn finish(
+        &self,
+        states: *const u8,
+        count: usize,
+        elements: usize,
+        out: OutRow<u8>,
+        scaled: &dyn Fn(usize) -> f64,
+    );
 
     /// Adds the elements of a row, each scaled by [`SCALE`].
     unsafe fn add_scaled(&self, sum: f64, length: usize, row: InRow<u8>) -> f64;
@@ -321,13 +328,22 @@ impl<T: Number, F: Fold<T>> Steps for Of<T, F> {
         *state = states.iter().fold(*state, |joined, &next| F::join(joined, next));
     }
 
-    unsafe fn finish(&self, state: *const u8, elements: usize, out: *mut u8, scaled: &dyn Fn() -> f64) {
-        // SAFETY: the caller guarantees the state.
-        let state = unsafe { state.cast::<F::State>().read() };
-        let scaled = if F::overflowed(state) { F::finish_scaled(scaled(), elements) } else { None };
-        let result = scaled.unwrap_or_else(|| F::finish(state, elements));
-        // SAFETY: the caller guarantees the output.
-        unsafe { out.cast::<T>().write(result) };
+    unsafe fn finish(
+        &self,
+        states: *const u8,
+        count: usize,
+        elements: usize,
+        out: OutRow<u8>,
+        scaled: &dyn Fn(usize) -> f64,
+    ) {
+        // SAFETY: the caller guarantees the states.
+        let states = unsafe { std::slice::from_raw_parts(states.cast::<F::State>(), count) };
+        let out = OutRow::<T> { first: out.first.cast(), stride: out.stride };
+        for (place, &state) in states.iter().enumerate() {
+            let scaled = if F::overflowed(state) { F::finish_scaled(scaled(place), elements) } else { None };
+            // SAFETY: the caller guarantees the output.
+            unsafe { out.set(place, scaled.unwrap_or_else(|| F::finish(state, elements))) };
+        }
     }
 
     #[cold]
@@ -375,7 +391,7 @@ unsafe fn run(call: &mut KernelCall<'_, '_>, dtype: DType, op: Op, steps: &dyn S
     let is_side_by_side = kept_stride == 1 && kept.row_length() > 1 && stride != 1;
     // Few outputs are folded one after the other, each by all threads.
     let work = if !is_side_by_side && out.layout().elements() < FEW { 0 } else { elements };
-    let (size, state_size) = (dtype.size(), steps.size_of_state());
+    let size = dtype.size();
     kept.rows_in_parallel(work, |[to, from], outputs| {
         for first in (0..outputs).step_by(TILE) {
             let mut slots = [Slot::EMPTY; TILE];
@@ -394,13 +410,10 @@ unsafe fn run(call: &mut KernelCall<'_, '_>, dtype: DType, op: Op, steps: &dyn S
                     unsafe { fold_rows(steps, length, row, (kept_stride, size), states, count) };
                 }
             });
-            for place in 0..count {
-                let state = states.wrapping_add(place * state_size);
-                let result = out.ptr().wrapping_add((to + (first + place) * out_stride) * size);
-                let scaled = || scaled_sum(steps, a, from + place * kept_stride, &reduced);
-                // SAFETY: the state is initialised; the loop nest stays within the output, which holds `dtype` and may be written.
-                unsafe { steps.finish(state, elements, result, &scaled) };
-            }
+            let results = out.ptr().wrapping_add((to + first * out_stride) * size);
+            let scaled = |place| scaled_sum(steps, a, from + place * kept_stride, &reduced);
+            // SAFETY: the states are initialised; the loop nest stays within the output, which holds `dtype` and may be written.
+            unsafe { steps.finish(states, count, elements, OutRow { first: results, stride: out_stride }, &scaled) };
         }
     });
     Ok(())

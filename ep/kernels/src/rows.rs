@@ -4,8 +4,6 @@
 //! vectorises them whether or not the output is also an input: a block of [`LANES`] elements is loaded, computed and stored as a whole.
 //! Raw pointers are necessary because an output may be exactly an input; a `&mut` and a `&` to it would be undefined behaviour.
 
-use std::hint::black_box;
-
 use pulp::{Simd, WithSimd};
 use streamvm_ep::Operand;
 
@@ -257,9 +255,10 @@ macro_rules! maps {
                 // Without wide vectors one loop is enough: it is there so that old processors compute the same, and each loop takes its time to compile.
                 // SAFETY: as above.
                 let i = if S::IS_SCALAR { i } else { unsafe { Self::blocks::<LANES>(i, length, out, $($input,)* &f) } };
-                for i in i..length {
-                    // No vectors for the few elements that are left: a loop of them in each copy of this would take a tenth of the time that this crate takes to build.
-                    let i = black_box(i);
+                // The compiler makes no vectors of a loop that it sees to be short. In each copy of this, they would take a tenth of the time that this crate takes to build.
+                let left = if S::IS_SCALAR { length - i } else { (length - i) % LANES };
+                for i in i..i + left {
+                    let i = one_by_one::<S>(i);
                     $(
                         // SAFETY: as above, for every index below the length.
                         let $x = unsafe { $input.get(i) };

@@ -9,7 +9,8 @@ use serde_json::Value;
 use streamvm::program::CompileOptions;
 use streamvm::{DType, DeviceId, Error, Lane, Mode, TraceConfig, Vm};
 use streamvm_tests::{CPU, within};
-use streamvm_trace::packets::{EventType, Trace};
+use streamvm_trace::Packets;
+use streamvm_trace::packets::{EventType, TracePacket};
 
 const SIM: DeviceId = DeviceId::sim(0);
 
@@ -50,12 +51,12 @@ struct Shown {
 
 /// The slices of a trace, and the last value of each counter.
 fn read(bytes: &[u8]) -> (Vec<Shown>, HashMap<String, i64>) {
-    let trace = Trace::read(bytes).expect("a trace");
+    let packets: Vec<TracePacket> = Packets::new(bytes).collect::<io::Result<_>>().expect("a trace");
     let (mut tracks, mut names, mut argument_names, mut texts) =
         (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
     let (mut open, mut slices, mut counters) = (HashMap::<u64, Vec<Shown>>::new(), Vec::new(), HashMap::new());
     let mut last: HashMap<u64, u64> = HashMap::new();
-    for packet in &trace.packets {
+    for packet in &packets {
         if let Some(track) = &packet.track {
             let name = track.name.clone().or_else(|| track.process.as_ref()?.name.clone());
             tracks.insert(track.uuid.expect("a number"), name.expect("a name"));

@@ -28,6 +28,7 @@ use crate::sync::{MutexGuard, engine_thread, spin, unpoisoned, yield_now};
 use crate::tasks::memory::{Memory, UnusedMemory};
 use crate::tasks::resource::{Contents, Known};
 use crate::tasks::task::Task;
+use crate::tasks::timeline::Why;
 
 /// What a submitter does when the queue is full.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -216,7 +217,8 @@ impl Engine {
                 Stopped::Closed if full == Full::BlocksToRead && !reads => reads = true,
                 Stopped::Closed => return Err(Error::shutdown().called_from(list.site())),
                 Stopped::Full => {
-                    match self.wait_for_room(list.instructions().len() as u64, full) {
+                    let room = || self.wait_for_room(list.instructions().len() as u64, full);
+                    match self.blocking((full != Full::Refuses).then_some(Why::Room), list.site(), room) {
                         Ok(room) => granted = room,
                         // The engine was closed meanwhile.
                         Err(Error::Shutdown { .. }) if full == Full::BlocksToRead => reads = true,
@@ -233,7 +235,13 @@ impl Engine {
                     let about = |error: Error| {
                         error.about(Some(line), &what_with_output(list, line), instruction.site).not_submitted()
                     };
-                    self.remove(*obstacle, full, &mut recovery).map_err(about)?;
+                    let why = match *obstacle {
+                        Obstacle::Memory(..) => Some(Why::Memory),
+                        Obstacle::Held(..) if full != Full::Refuses => Some(Why::Section),
+                        _ => None,
+                    };
+                    let remove = || self.remove(*obstacle, full, &mut recovery);
+                    self.blocking(why, instruction.site, remove).map_err(about)?;
                 }
             }
             let pass = match &granted {
@@ -246,6 +254,15 @@ impl Engine {
                 Err(next) => stopped = next,
             }
         }
+    }
+
+    /// Calls `wait`; a trace tells that the caller was blocked meanwhile, and why.
+    fn blocking<T>(&self, why: Option<Why>, site: Site, wait: impl FnOnce() -> T) -> T {
+        let Some((timeline, why)) = self.timeline.as_ref().zip(why) else { return wait() };
+        let began = timeline.now();
+        let waited = wait();
+        timeline.blocked(why, site, began);
+        waited
     }
 
     fn ends(&self) -> bool {

@@ -85,6 +85,7 @@ fn noted(env: &Environment, timeline: &Timeline) -> Vec<(Arc<str>, Event)> {
     };
     env.contexts.all().iter().for_each(|context| add(&context.name, context.events.take()));
     add("", timeline.completion.take());
+    add("", timeline.callers.take());
     if is_cut {
         log::warn!("the trace of the engine leaves out instructions: it is written slower than they run");
     }

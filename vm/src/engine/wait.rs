@@ -20,6 +20,7 @@ use crate::progress::stream_state::StreamState;
 use crate::progress::waiters::Wake;
 use crate::sync::spin::{self, Spin};
 use crate::sync::{AtomicU64, Ordering, current, engine_thread, park, park_timeout};
+use crate::tasks::timeline::Why;
 
 /// Counts a caller as spinning while it lives; contexts then poll their inboxes more often. A hint: no ordering relies on it.
 struct Waiting<'a>(&'a AtomicU64);
@@ -48,13 +49,19 @@ impl Engine {
         self.handle.may_wait()
     }
 
-    /// Blocks until `point` has passed.
+    /// Blocks until `point` has passed; a trace has the site.
     ///
     /// # Errors
     /// [`Error::Timeout`] at the deadline; [`Error::Stalled`] in simulated mode without one; those of [`Engine::may_wait`].
     #[track_caller]
-    pub(crate) fn wait_for(&self, point: Point, deadline: Option<Deadline>) -> Result<(), Error> {
-        self.wait_unseen(point, deadline)?;
+    pub(crate) fn wait_for(&self, point: Point, deadline: Option<Deadline>, site: Site) -> Result<(), Error> {
+        // Also of a wait that is over at once: in a run in which others take less time, it might be the one that counts.
+        let began = self.timeline.as_ref().map(|it| (it, it.now()));
+        let waited = self.wait_unseen(point, deadline);
+        if let Some((timeline, began)) = began {
+            timeline.blocked(Why::Result(point), site, began);
+        }
+        waited?;
         if let Some(observer) = &self.observer {
             observer.saw(point);
         }
@@ -156,8 +163,9 @@ impl Engine {
     pub(crate) fn drain(&self, deadline: Option<Deadline>) -> Result<(), Error> {
         self.may_wait()?;
         let points: Vec<Point> = self.streams.iter().flat_map(|stream_state| stream_state.open_points()).collect();
+        let site = Site::caller();
         for point in points {
-            self.wait_for(point, deadline)?;
+            self.wait_for(point, deadline, site)?;
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ use streamvm_stream::{Point, StreamId, StreamKey};
 use streamvm_trace::{Argument, Slice, TraceWriter, Track};
 
 use crate::tasks::counters::Ended;
-use crate::tasks::timeline::{Event, Ran};
+use crate::tasks::timeline::{Blocked, Event, Ran, Why};
 
 /// Of how many of the last instructions of a stream the ends are known, for what waits for them.
 const ENDS: usize = 1 << 16;
@@ -116,6 +116,7 @@ impl<W: Write> TimelineWriter<W> {
         let time = |(_, event): &(Arc<str>, Event)| match event {
             Event::Ran(ran) => ran.ended,
             Event::Passed { at, .. } => *at,
+            Event::Blocked(blocked) => blocked.ended,
         };
         let mut due = mem::take(&mut self.held);
         due.extend(events);
@@ -124,24 +125,34 @@ impl<W: Write> TimelineWriter<W> {
         self.held = due.split_off(due.partition_point(|event| time(event) <= until));
         let is_any = !due.is_empty();
         for (thread, event) in due {
-            let point = match &event {
-                Event::Ran(ran) => ran.point,
-                Event::Passed { point, .. } => *point,
-            };
-            if !self.streams.contains_key(&point.stream) {
-                let Some(facts) = facts(point.stream) else { continue };
-                let stream = self.begin(facts)?;
-                self.streams.insert(point.stream, stream);
-            }
             match event {
-                Event::Ran(ran) => self.ran(&thread, ran)?,
-                Event::Passed { point, at, outcome } => self.passed(point, at, outcome)?,
+                Event::Ran(ran) => {
+                    if self.is_known(ran.point.stream, &facts)? {
+                        self.ran(&thread, ran)?;
+                    }
+                }
+                Event::Passed { point, at, outcome } => {
+                    if self.is_known(point.stream, &facts)? {
+                        self.passed(point, at, outcome)?;
+                    }
+                }
+                Event::Blocked(blocked) => self.blocked(blocked)?,
             }
         }
         let open = mem::take(&mut self.open);
         let too_many = open.len().saturating_sub(OPEN);
         open.into_iter().enumerate().try_for_each(|(place, over)| self.waits(over, place < too_many))?;
         Ok(is_any)
+    }
+
+    /// Begins the tracks of a stream with its first event. Returns whether it is one of the engine.
+    fn is_known(&mut self, id: StreamId, facts: &impl Fn(StreamId) -> Option<StreamFacts>) -> io::Result<bool> {
+        if !self.streams.contains_key(&id) {
+            let Some(facts) = facts(id) else { return Ok(false) };
+            let stream = self.begin(facts)?;
+            self.streams.insert(id, stream);
+        }
+        Ok(true)
     }
 
     /// Shows what is left, and ends the trace.
@@ -186,14 +197,7 @@ impl<W: Write> TimelineWriter<W> {
         let Some(stream) = self.streams.get_mut(&ran.point.stream) else { return Ok(()) };
         if stream.launches {
             if let Some(began) = ran.began {
-                let track = match self.threads.get(thread) {
-                    Some(track) => *track,
-                    None => {
-                        let track = self.writer.track(thread, None)?;
-                        self.threads.insert(thread.to_owned(), track);
-                        track
-                    }
-                };
+                let track = track_of(thread, &mut self.threads, &mut self.writer)?;
                 let (site, stream) = (ran.site.to_string(), stream.key.to_string());
                 let arguments = [
                     ("stream", Argument::Text(&stream)),
@@ -285,22 +289,9 @@ impl<W: Write> TimelineWriter<W> {
         let Some(waits) = self.streams.get(&ran.point.stream).map(|stream| stream.waits) else { return Ok(()) };
         let (mut enters, mut sources) = (Vec::new(), Vec::new());
         for &(point, end) in &known {
-            let Some(source) = self.streams.get(&point.stream) else { continue };
-            self.arrows += 1;
-            sources.push(format!("{} {}", source.key, point.seq));
-            let arguments = [("number", Argument::Number(point.seq))];
-            let leaves = Some(self.arrows);
-            let record = Slice {
-                track: source.waits,
-                name: "record",
-                begin: end,
-                end,
-                arguments: &arguments,
-                leaves,
-                enters: &[],
-            };
-            self.writer.slice(&record)?;
-            enters.push(self.arrows);
+            let Some((arrow, source)) = self.record(point, end)? else { continue };
+            sources.push(source);
+            enters.push(arrow);
         }
         let last = known.iter().map(|(_, end)| *end).max().unwrap_or(could);
         let sources = sources.join(", ");
@@ -315,8 +306,61 @@ impl<W: Write> TimelineWriter<W> {
         self.writer.slice(&Slice { track, name: "met", begin: end, end, arguments, leaves, enters: &enters })
     }
 
+    /// Shows the end of an instruction that another one, or a caller, has waited for: the arrow that begins there, and what the instruction is called.
+    fn record(&mut self, point: Point, end: u64) -> io::Result<Option<(u64, String)>> {
+        let Some(source) = self.streams.get(&point.stream) else { return Ok(None) };
+        self.arrows += 1;
+        let arguments = [("number", Argument::Number(point.seq))];
+        let leaves = Some(self.arrows);
+        let track = source.waits;
+        self.writer.slice(&Slice {
+            track,
+            name: "record",
+            begin: end,
+            end,
+            arguments: &arguments,
+            leaves,
+            enters: &[],
+        })?;
+        Ok(Some((self.arrows, format!("{} {}", source.key, point.seq))))
+    }
+
+    /// Shows that a caller was blocked. For a result an arrow leads to the end of the wait, if the end of the instruction is known.
+    fn blocked(&mut self, Blocked { why, thread, site, began, ended }: Blocked) -> io::Result<()> {
+        let source = match why {
+            Why::Result(point) => match self.end_of(point) {
+                Some(end) => self.record(point, end.min(ended))?,
+                None => None,
+            },
+            _ => None,
+        };
+        let track = track_of(&thread, &mut self.threads, &mut self.writer)?;
+        let (line, leaves) = (site.to_string(), None);
+        let mut arguments = vec![("line", Argument::Text(&line))];
+        arguments.extend(source.as_ref().map(|(_, source)| ("for", Argument::Rare(source))));
+        let (begin, end) = (began, ended);
+        let wait = Slice { track, name: why.text(), begin, end, arguments: &arguments, leaves, enters: &[] };
+        self.writer.slice(&wait)?;
+        let Some((arrow, _)) = source else { return Ok(()) };
+        self.writer.slice(&Slice { track, name: "met", begin: end, end, arguments: &[], leaves, enters: &[arrow] })
+    }
+
     /// When an instruction was over, if that is known.
     fn end_of(&self, point: Point) -> Option<u64> {
         self.streams.get(&point.stream)?.ends.get(&point.seq).copied()
     }
+}
+
+/// The track of a thread that launches, or of a caller.
+fn track_of<W: Write>(
+    thread: &str,
+    threads: &mut HashMap<String, Track>,
+    writer: &mut TraceWriter<W>,
+) -> io::Result<Track> {
+    if let Some(track) = threads.get(thread) {
+        return Ok(*track);
+    }
+    let track = writer.track(thread, None)?;
+    threads.insert(thread.to_owned(), track);
+    Ok(track)
 }

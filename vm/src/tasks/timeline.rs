@@ -1,7 +1,7 @@
 //! What the threads of an engine note of the instructions that they run, for a trace with times ([`VmBuilder::trace`](crate::VmBuilder::trace)).
 //!
 //! Each thread context and worker has a list of its own ([`Events`]), as it has counters for profiles: the thread that runs it writes, and the thread that writes
-//! the trace competes for the lock, a hundred times a second. The completion has a list, too, of what devices have finished.
+//! the trace competes for the lock, a hundred times a second. The completion has a list, too, of what devices have finished, and callers that were blocked share one.
 
 use std::time::Instant;
 
@@ -19,6 +19,8 @@ pub(crate) struct Timeline {
     zero: Instant,
     /// What the completion has seen.
     pub(crate) completion: Events,
+    /// When callers were blocked.
+    pub(crate) callers: Events,
 }
 
 /// Events in the order in which a thread has noted them.
@@ -34,6 +36,41 @@ pub(crate) enum Event {
     Ran(Ran),
     /// The host has seen that a device has finished an instruction.
     Passed { point: Point, at: u64, outcome: Ended },
+    /// A caller was blocked.
+    Blocked(Blocked),
+}
+
+/// A time in which a caller was blocked.
+pub(crate) struct Blocked {
+    pub(crate) why: Why,
+    pub(crate) thread: Box<str>,
+    pub(crate) site: Site,
+    pub(crate) began: u64,
+    pub(crate) ended: u64,
+}
+
+/// Why a caller was blocked.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Why {
+    /// Until an instruction had passed.
+    Result(Point),
+    /// Until fewer instructions were pending.
+    Room,
+    /// Until memory was free.
+    Memory,
+    /// Until the critical section of another thread had ended.
+    Section,
+}
+
+impl Why {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Why::Result(_) => "wait",
+            Why::Room => "wait for room",
+            Why::Memory => "wait for memory",
+            Why::Section => "wait for a section",
+        }
+    }
 }
 
 /// An instruction that a thread has run, or launched on a device.
@@ -86,7 +123,7 @@ impl Events {
 impl Timeline {
     /// The time counts from now.
     pub(crate) fn new() -> Timeline {
-        Timeline { zero: Instant::now(), completion: Events::default() }
+        Timeline { zero: Instant::now(), completion: Events::default(), callers: Events::default() }
     }
 
     /// The time in nanoseconds.
@@ -110,6 +147,13 @@ impl Timeline {
             outcome,
             waited: task.waited().into(),
         })
+    }
+
+    /// Notes that this thread was blocked, from `began` until now.
+    pub(crate) fn blocked(&self, why: Why, site: Site, began: u64) {
+        let thread = std::thread::current();
+        let name = thread.name().map_or_else(|| format!("{:?}", thread.id()), str::to_owned);
+        self.callers.add(Event::Blocked(Blocked { why, thread: name.into(), site, began, ended: self.now() }));
     }
 
     fn at(&self, time: Instant) -> u64 {

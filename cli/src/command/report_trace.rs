@@ -1,0 +1,71 @@
+//! `streamvm report`: why streams were idle, from a trace with times.
+
+use std::fs::File;
+use std::io::{self, BufReader, Write};
+use std::path::Path;
+
+use serde::Serialize;
+use streamvm_report::{Comparison, ReadError, Recording, Report};
+
+use crate::base::printable::{is_stdin, json_without_controls, printable, where_it_starts, without_controls};
+use crate::command::exit::{Exit, written};
+
+/// `streamvm report TRACE` or `streamvm report BEFORE AFTER`; `-` is stdin.
+///
+/// # Errors
+/// Only if `err` cannot be written.
+pub fn report_trace(
+    trace: &Path,
+    after: Option<&Path>,
+    json: bool,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<Exit> {
+    let Some(first) = read(trace, err)? else { return Ok(Exit::Rejected) };
+    let text = match after {
+        None if json => as_json(&first)?,
+        None => first.to_string(),
+        Some(after) => {
+            let Some(second) = read(after, err)? else { return Ok(Exit::Rejected) };
+            let both = Comparison::of(first, second);
+            if json { as_json(&both)? } else { both.to_string() }
+        }
+    };
+    // Names and lines are those of the trace, which anybody may have written.
+    let text = if json { json_without_controls(text) } else { without_controls(&text).into_owned() };
+    let result = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    Ok(written(result, err)?.unwrap_or(Exit::Fine))
+}
+
+fn read(path: &Path, err: &mut dyn Write) -> io::Result<Option<Report>> {
+    let name = printable(&path.display().to_string());
+    let found = if is_stdin(path) {
+        Recording::read(io::stdin().lock())
+    } else {
+        match File::open(path) {
+            Ok(file) => Recording::read(BufReader::with_capacity(1 << 16, file)),
+            Err(error) => {
+                let help = where_it_starts(path, &error);
+                writeln!(err, "{name}: error: cannot read the trace: {error}{help}")?;
+                return Ok(None);
+            }
+        }
+    };
+    match found {
+        Ok(recording) => Ok(Some(Report::of(&recording))),
+        Err(error) => {
+            writeln!(err, "{name}: error: {error}")?;
+            if let ReadError::Input(_) = error {
+                writeln!(
+                    err,
+                    " = help: `streamvm run --trace FILE` writes a trace with times; `streamvm verify` judges what --record writes"
+                )?;
+            }
+            Ok(None)
+        }
+    }
+}
+
+fn as_json(value: &impl Serialize) -> io::Result<String> {
+    Ok(format!("{:#}\n", serde_json::to_value(value)?))
+}

@@ -1,0 +1,349 @@
+//! What a trace tells: instructions with their times, what each waited for, and when threads of the host were blocked.
+
+use std::io::{self, BufRead};
+
+use hashbrown::HashMap;
+use streamvm_trace::Packets;
+use streamvm_trace::packets::{EventType, TracePacket, TrackDescriptor, TrackEvent};
+
+/// What a trace tells. See the crate.
+#[derive(Debug, Default)]
+pub struct Recording {
+    pub(crate) streams: Vec<Stream>,
+    /// In program order.
+    pub(crate) instructions: Vec<Instruction>,
+    /// What instructions waited for, as places in `instructions`: each has a part of this.
+    sources: Vec<u32>,
+    /// In the order of their ends.
+    pub(crate) blocks: Vec<Block>,
+    texts: Vec<String>,
+    /// Whether the trace ends within a packet, as that of a process that was killed may.
+    pub(crate) is_cut: bool,
+}
+
+/// A stream.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) name: String,
+    /// Whether it is one of workers, which run several of its instructions at once.
+    pub(crate) is_unordered: bool,
+    /// Its instructions in the order of their numbers, as places in [`Recording::instructions`].
+    pub(crate) instructions: Vec<u32>,
+}
+
+/// A text of a trace: a place in its table of texts.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Text(u32);
+
+/// An instruction. Times are in nanoseconds.
+#[derive(Copy, Clone, Debug, Default)]
+pub(crate) struct Instruction {
+    pub(crate) stream: u32,
+    number: u64,
+    order: u64,
+    pub(crate) name: Text,
+    pub(crate) line: Text,
+    pub(crate) submitted: u64,
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+    /// When its stream began to wait, and when what it waited for was over.
+    pub(crate) wait: Option<(u64, u64)>,
+    first_source: u32,
+    count_of_sources: u32,
+}
+
+/// A time in which a thread of the host was blocked.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Block {
+    pub(crate) why: Why,
+    pub(crate) line: Text,
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+    /// The instruction whose result was waited for, as a place in [`Recording::instructions`].
+    pub(crate) source: Option<u32>,
+}
+
+/// Why a thread of the host was blocked.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Why {
+    Result,
+    Room,
+    Memory,
+    Section,
+}
+
+/// Why a trace cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The input failed, or is no trace of Perfetto.
+    #[error(transparent)]
+    Input(#[from] io::Error),
+    /// It is a trace, in which no stream of streamvm has an instruction.
+    #[error(
+        "no stream of the trace has an instruction: is it one that `streamvm run --trace FILE` or an engine with `VmBuilder::trace` wrote?"
+    )]
+    NoInstruction,
+}
+
+/// What a track has.
+#[derive(Copy, Clone)]
+enum Track {
+    /// Instructions of a stream.
+    Stream(u32),
+    /// What its instructions waited for.
+    Waits(u32),
+    /// Something else, such as a thread.
+    Other,
+}
+
+/// An instruction by the name that traces have for it: its stream and number.
+type At = (u32, u64);
+
+/// What was read so far.
+#[derive(Default)]
+struct Reading {
+    found: Recording,
+    tracks: HashMap<u64, (Track, String)>,
+    streams: HashMap<String, u32>,
+    texts: HashMap<String, Text>,
+    /// The names of slices and arguments, and texts of arguments, by their numbers in the trace.
+    names: HashMap<u64, Text>,
+    argument_names: HashMap<u64, String>,
+    argument_texts: HashMap<u64, Text>,
+    /// Slices that have begun, by track.
+    open: HashMap<u64, Vec<Open>>,
+    waits: Vec<(At, u64, u64)>,
+    /// Arrows with what they leave.
+    leaving: Vec<(u64, At)>,
+    /// Arrows with what they enter.
+    entering: Vec<(u64, Entered)>,
+}
+
+enum Open {
+    Instruction(Instruction),
+    Wait(At, u64),
+    Block(Block),
+    Other,
+}
+
+#[derive(Copy, Clone)]
+enum Entered {
+    Instruction(At),
+    /// A place in [`Recording::blocks`], as they are read.
+    Block(usize),
+}
+
+impl Recording {
+    /// Reads a trace. One that was cut is read as far as it goes.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn read(input: impl BufRead) -> Result<Recording, ReadError> {
+        let mut reading = Reading::default();
+        // The text that is missing.
+        reading.text("");
+        for packet in Packets::new(input) {
+            match packet {
+                Ok(packet) => reading.packet(packet),
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => reading.found.is_cut = true,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let found = reading.finish();
+        if found.instructions.is_empty() { Err(ReadError::NoInstruction) } else { Ok(found) }
+    }
+
+    /// How many instructions it has.
+    pub fn instructions(&self) -> usize {
+        self.instructions.len()
+    }
+
+    pub(crate) fn text(&self, Text(place): Text) -> &str {
+        self.texts.get(place as usize).map_or("", String::as_str)
+    }
+
+    /// What an instruction waited for: instructions before it in program order.
+    pub(crate) fn sources(&self, instruction: &Instruction) -> &[u32] {
+        let first = instruction.first_source as usize;
+        &self.sources[first..first + instruction.count_of_sources as usize]
+    }
+
+    /// When the first instruction was submitted, and when the last one ended.
+    pub(crate) fn span(&self) -> (u64, u64) {
+        let first = self.instructions.iter().map(|it| it.submitted.min(it.begin)).min().unwrap_or(0);
+        (first, self.instructions.iter().map(|it| it.end).max().unwrap_or(first).max(first))
+    }
+
+    fn place(&self, (stream, number): At) -> Option<u32> {
+        let of_stream = &self.streams.get(stream as usize)?.instructions;
+        let found = of_stream.binary_search_by_key(&number, |place| self.instructions[*place as usize].number);
+        found.ok().map(|found| of_stream[found])
+    }
+}
+
+impl Reading {
+    fn packet(&mut self, packet: TracePacket) {
+        if let Some(track) = packet.track {
+            self.track(track);
+        }
+        for new in packet.interned.into_iter() {
+            for name in new.names {
+                let text = self.text(name.name());
+                self.names.insert(name.number(), text);
+            }
+            for name in new.argument_names {
+                self.argument_names.insert(name.number(), name.name().to_owned());
+            }
+            for text in new.texts {
+                let known = self.text(&String::from_utf8_lossy(text.text()));
+                self.argument_texts.insert(text.number(), known);
+            }
+        }
+        if let (Some(event), Some(at)) = (packet.event, packet.timestamp) {
+            self.event(at, &event);
+        }
+    }
+
+    /// The number of a text, which is kept once.
+    fn text(&mut self, text: &str) -> Text {
+        if let Some(known) = self.texts.get(text) {
+            return *known;
+        }
+        let new = Text(self.found.texts.len() as u32);
+        self.found.texts.push(text.to_owned());
+        self.texts.insert(text.to_owned(), new);
+        new
+    }
+
+    /// A track of a stream is named for the stream, as in `compute@cpu:0:0`; that of its waits ends with `waits`, and those of workers are below it.
+    fn track(&mut self, track: TrackDescriptor) {
+        let name = track.name().to_owned();
+        let parent = self.tracks.get(&track.parent()).map(|(parent, _)| *parent);
+        let kind = match (name.strip_suffix(" waits"), parent) {
+            (_, Some(Track::Stream(stream))) => {
+                self.found.streams[stream as usize].is_unordered = true;
+                Track::Stream(stream)
+            }
+            _ if track.counter.is_some() || !name.contains('@') => Track::Other,
+            (Some(stream), _) => Track::Waits(self.stream(stream)),
+            (None, _) => Track::Stream(self.stream(&name)),
+        };
+        self.tracks.insert(track.uuid(), (kind, name));
+    }
+
+    fn stream(&mut self, name: &str) -> u32 {
+        if let Some(known) = self.streams.get(name) {
+            return *known;
+        }
+        let new = self.found.streams.len() as u32;
+        self.found.streams.push(Stream { name: name.to_owned(), is_unordered: false, instructions: Vec::new() });
+        self.streams.insert(name.to_owned(), new);
+        new
+    }
+
+    fn event(&mut self, at: u64, event: &TrackEvent) {
+        let Some(&(track, _)) = self.tracks.get(&event.track()) else { return };
+        match event.kind() {
+            EventType::SliceBegin => {
+                let open = self.begin(at, track, event);
+                self.open.entry(event.track()).or_default().push(open);
+            }
+            EventType::SliceEnd => match self.open.get_mut(&event.track()).and_then(Vec::pop) {
+                Some(Open::Instruction(instruction)) => {
+                    let end = at.max(instruction.begin);
+                    self.found.instructions.push(Instruction { end, ..instruction });
+                }
+                Some(Open::Wait(of, begin)) => self.waits.push((of, begin, at.max(begin))),
+                Some(Open::Block(block)) => self.found.blocks.push(Block { end: at.max(block.begin), ..block }),
+                Some(Open::Other) | None => {}
+            },
+            _ => {}
+        }
+    }
+
+    fn begin(&mut self, at: u64, track: Track, event: &TrackEvent) -> Open {
+        let name = self.names.get(&event.name()).copied().unwrap_or_default();
+        let mut instruction = Instruction { name, begin: at, submitted: at, ..Instruction::default() };
+        for argument in &event.arguments {
+            let text = self.argument_texts.get(&argument.interned_text()).copied();
+            match self.argument_names.get(&argument.name()).map(String::as_str) {
+                Some("number") => instruction.number = argument.number(),
+                Some("order") => instruction.order = argument.number(),
+                Some("submitted") => instruction.submitted = argument.number(),
+                Some("line") => instruction.line = text.unwrap_or_default(),
+                _ => {}
+            }
+        }
+        match (track, self.found.text(name)) {
+            (Track::Stream(stream), _) => Open::Instruction(Instruction { stream, ..instruction }),
+            (Track::Waits(stream), "wait") => Open::Wait((stream, instruction.number), at),
+            (Track::Waits(stream), _) => {
+                let of = (stream, instruction.number);
+                self.leaving.extend(event.flows.iter().map(|arrow| (*arrow, of)));
+                self.entering.extend(event.ending_flows.iter().map(|arrow| (*arrow, Entered::Instruction(of))));
+                Open::Other
+            }
+            (Track::Other, name) => {
+                let why = match name {
+                    "wait" => Why::Result,
+                    "wait for room" => Why::Room,
+                    "wait for memory" => Why::Memory,
+                    "wait for a section" => Why::Section,
+                    _ => {
+                        // The end of the wait that was read last.
+                        let block = Entered::Block(self.found.blocks.len().wrapping_sub(1));
+                        self.entering.extend(event.ending_flows.iter().map(|arrow| (*arrow, block)));
+                        return Open::Other;
+                    }
+                };
+                Open::Block(Block { why, line: instruction.line, begin: at, end: at, source: None })
+            }
+        }
+    }
+
+    fn finish(self) -> Recording {
+        let Reading { mut found, waits, mut leaving, entering, .. } = self;
+        found.instructions.sort_by_key(|it| it.order);
+        for (place, instruction) in found.instructions.iter().enumerate() {
+            found.streams[instruction.stream as usize].instructions.push(place as u32);
+        }
+        for stream in &mut found.streams {
+            stream.instructions.sort_by_key(|place| found.instructions[*place as usize].number);
+        }
+        for (of, begin, end) in waits {
+            if let Some(place) = found.place(of) {
+                found.instructions[place as usize].wait = Some((begin, end));
+            }
+        }
+        leaving.sort_unstable();
+        // What waits, and what for.
+        let mut edges = Vec::with_capacity(entering.len());
+        for (arrow, entered) in entering {
+            let Ok(found_at) = leaving.binary_search_by_key(&arrow, |(arrow, _)| *arrow) else { continue };
+            let Some(source) = found.place(leaving[found_at].1) else { continue };
+            match entered {
+                Entered::Instruction(of) => {
+                    // An instruction waits for those before it in program order; a damaged trace may say otherwise.
+                    edges.extend(found.place(of).filter(|waiting| source < *waiting).map(|waiting| (waiting, source)));
+                }
+                Entered::Block(block) => {
+                    if let Some(block) = found.blocks.get_mut(block) {
+                        block.source = Some(source);
+                    }
+                }
+            }
+        }
+        edges.sort_unstable();
+        for (waiting, source) in edges {
+            let instruction = &mut found.instructions[waiting as usize];
+            if instruction.count_of_sources == 0 {
+                instruction.first_source = found.sources.len() as u32;
+            }
+            instruction.count_of_sources += 1;
+            found.sources.push(source);
+        }
+        found.blocks.sort_by_key(|block| (block.end, std::cmp::Reverse(block.begin)));
+        found
+    }
+}

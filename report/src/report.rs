@@ -1,0 +1,293 @@
+//! What follows from a trace.
+
+use std::cmp::Reverse;
+
+use hashbrown::{HashMap, HashSet};
+use serde::Serialize;
+
+use crate::critical::{Part, Path};
+use crate::idle::{Reason, Time, time_of};
+use crate::recording::{Recording, Text, Why};
+
+/// How many causes, and how many groups of the critical path, a report names: the longest.
+const MOST: usize = 20;
+
+/// How a run spent its time, and why streams were idle. Times are in nanoseconds.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// From the first submission to the end of the last instruction.
+    pub total_ns: u64,
+    /// How many instructions the trace has.
+    pub instructions: u64,
+    /// Whether the trace ends within a packet: then it may lack the end of the run.
+    pub is_cut: bool,
+    /// Each stream, in the order of their names.
+    pub streams: Vec<StreamTime>,
+    /// The longest causes of idle time, the longest first.
+    pub idle: Vec<Idle>,
+    /// What the time of the run consists of.
+    pub critical_path: Critical,
+    /// Copies beside computations; `None` without copies.
+    pub copies: Option<Copies>,
+    /// How long instructions were queued.
+    pub queue: Queue,
+}
+
+/// How a stream spent the time of the run: the parts add up to `total_ns`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct StreamTime {
+    /// Its name, such as `compute@cpu:0:0`.
+    pub stream: String,
+    /// How many instructions it had.
+    pub instructions: u64,
+    /// It ran an instruction. Of a stream of workers: one or more.
+    pub busy_ns: u64,
+    /// Its next instruction waited for one of another stream.
+    pub waiting_ns: u64,
+    /// Nothing was submitted to it.
+    pub not_submitted_ns: u64,
+    /// Nothing was submitted to it, because a thread of the host waited for a result.
+    pub host_waits_ns: u64,
+    /// As above, because the engine had no room for more instructions ([`Report::idle`] tells where), memory was exhausted, or a critical section was open.
+    pub held_ns: u64,
+    /// Its next instruction could have begun, and no thread ran it yet.
+    pub late_ns: u64,
+}
+
+/// A cause of idle time.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Idle {
+    /// The stream that was idle.
+    pub stream: String,
+    /// How long.
+    pub ns: u64,
+    /// How often.
+    pub times: u64,
+    /// Why.
+    pub cause: Cause,
+    /// What it, or the host, waited for.
+    pub of: Option<Place>,
+    /// The line that blocked the host; or of the instruction that ended the time.
+    pub at: Option<String>,
+}
+
+/// Why a stream was idle.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Cause {
+    /// It waited for an instruction of another stream.
+    Waited,
+    /// Nothing was submitted to it.
+    NotSubmitted,
+    /// The host waited for a result.
+    HostWaited,
+    /// The engine had no room for more instructions: those that may be pending were.
+    NoRoom,
+    /// Memory was exhausted, so a submission waited until all that was pending had passed.
+    NoMemory,
+    /// A critical section of another thread was open.
+    Section,
+    /// No thread ran its next instruction yet.
+    Late,
+}
+
+/// An instruction by its stream, name and line.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Place {
+    /// The stream.
+    pub stream: Option<String>,
+    /// The name of the op, function or program.
+    pub name: String,
+    /// The line that issued it.
+    pub line: String,
+}
+
+/// The critical path: what the time of the run consists of.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Critical {
+    /// In which the host had not submitted what came next.
+    pub host_ns: u64,
+    /// In which no thread ran what could have begun.
+    pub late_ns: u64,
+    /// In which instructions ran.
+    pub ran_ns: u64,
+    /// The instructions of the path by stream, name and line: the groups that take the longest, the longest first.
+    pub groups: Vec<Group>,
+}
+
+/// The instructions of the critical path that have one stream, name and line.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Group {
+    /// Which.
+    pub of: Place,
+    /// How long they take on the path.
+    pub ns: u64,
+    /// How many are on the path.
+    pub times: u64,
+    /// By how much the run would be shorter if all instructions of this stream, name and line took no time.
+    pub would_save_ns: u64,
+}
+
+/// Copies beside computations.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Copies {
+    /// In which streams of copies were busy: one or more.
+    pub copying_ns: u64,
+    /// In which another stream was busy meanwhile.
+    pub beside_ns: u64,
+}
+
+/// The times from the submission of instructions to their begins: so many percent took at most so long.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Queue {
+    /// The median.
+    pub p50_ns: u64,
+    /// 99 %.
+    pub p99_ns: u64,
+}
+
+impl Report {
+    /// What follows from a trace.
+    pub fn of(recording: &Recording) -> Report {
+        let (begin, end) = recording.span();
+        let (mut streams, mut idle) = (Vec::new(), Vec::new());
+        for stream in recording.streams.iter().filter(|stream| !stream.instructions.is_empty()) {
+            let time = time_of(recording, stream);
+            streams.push(stream_time(&stream.name, stream.instructions.len() as u64, &time));
+            idle.extend(time.idle.into_iter().map(|(reason, times)| (stream.name.as_str(), reason, times)));
+        }
+        streams.sort_by(|one, other| one.stream.cmp(&other.stream));
+        let mut idle: Vec<Idle> = idle.into_iter().map(|it| cause(recording, it)).collect();
+        idle.sort_by(|one, other| {
+            let key = |it: &Idle| (Reverse(it.ns), it.stream.clone(), it.at.clone());
+            key(one).cmp(&key(other))
+        });
+        idle.truncate(MOST);
+        Report {
+            total_ns: end - begin,
+            instructions: recording.instructions.len() as u64,
+            is_cut: recording.is_cut,
+            streams,
+            idle,
+            critical_path: critical(recording, end - begin),
+            copies: copies(recording),
+            queue: queue(recording),
+        }
+    }
+}
+
+fn stream_time(name: &str, instructions: u64, time: &Time) -> StreamTime {
+    let mut found = StreamTime { stream: name.to_owned(), instructions, busy_ns: time.busy, ..StreamTime::default() };
+    for (reason, (ns, _)) in &time.idle {
+        *match reason {
+            Reason::Waited { .. } => &mut found.waiting_ns,
+            Reason::NotSubmitted { .. } => &mut found.not_submitted_ns,
+            Reason::Blocked { why: Why::Result, .. } => &mut found.host_waits_ns,
+            Reason::Blocked { .. } => &mut found.held_ns,
+            Reason::Late { .. } => &mut found.late_ns,
+        } += ns;
+    }
+    found
+}
+
+fn cause(recording: &Recording, (stream, reason, (ns, times)): (&str, Reason, (u64, u64))) -> Idle {
+    let text = |text: Text| recording.text(text).to_owned();
+    let (cause, of, at) = match reason {
+        Reason::Waited { stream, name, line } => {
+            let stream = Some(recording.streams[stream as usize].name.clone());
+            (Cause::Waited, Some(Place { stream, name: text(name), line: text(line) }), None)
+        }
+        Reason::NotSubmitted { until } => (Cause::NotSubmitted, None, until.map(text)),
+        Reason::Late { line } => (Cause::Late, None, Some(text(line))),
+        Reason::Blocked { why, at, name, line } => {
+            let cause = match why {
+                Why::Result => Cause::HostWaited,
+                Why::Room => Cause::NoRoom,
+                Why::Memory => Cause::NoMemory,
+                Why::Section => Cause::Section,
+            };
+            let of = Place { stream: None, name: text(name), line: text(line) };
+            (cause, Some(of).filter(|of| !of.name.is_empty()), Some(text(at)))
+        }
+    };
+    Idle { stream: stream.to_owned(), ns, times, cause, of, at }
+}
+
+fn critical(recording: &Recording, total: u64) -> Critical {
+    let path = Path::new(recording);
+    let mut found = Critical { host_ns: 0, late_ns: 0, ran_ns: 0, groups: Vec::new() };
+    let mut groups: HashMap<(u32, Text, Text), (u64, u64)> = HashMap::new();
+    for part in path.parts() {
+        match part {
+            Part::Host(_, ns) => found.host_ns += ns,
+            Part::Late(_, ns) => found.late_ns += ns,
+            Part::Ran(place) => {
+                let it = &recording.instructions[place as usize];
+                let (ns, times) = groups.entry((it.stream, it.name, it.line)).or_default();
+                *ns += it.end - it.begin;
+                *times += 1;
+                found.ran_ns += it.end - it.begin;
+            }
+        }
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|((stream, name, line), (ns, _))| {
+        (Reverse(*ns), *stream, recording.text(*name), recording.text(*line))
+    });
+    groups.truncate(MOST);
+    found.groups.extend(groups.into_iter().map(|((stream, name, line), (ns, times))| {
+        let would_take = path.time_if(|it| (it.stream, it.name, it.line) == (stream, name, line));
+        let text = |text: Text| recording.text(text).to_owned();
+        let stream = Some(recording.streams[stream as usize].name.clone());
+        let of = Place { stream, name: text(name), line: text(line) };
+        Group { of, ns, times, would_save_ns: total.saturating_sub(would_take) }
+    }));
+    found
+}
+
+/// Streams of copies are those whose type says so.
+fn copies(recording: &Recording) -> Option<Copies> {
+    let copying: HashSet<u32> =
+        (0..).zip(&recording.streams).filter(|(_, it)| is_of_copies(&it.name)).map(|(place, _)| place).collect();
+    // Begins and ends of instructions: how many run, on streams of copies and on others.
+    let mut changes = Vec::with_capacity(2 * recording.instructions.len());
+    for it in &recording.instructions {
+        let is_copy = copying.contains(&it.stream);
+        changes.push((it.begin, 1, is_copy));
+        changes.push((it.end, -1, is_copy));
+    }
+    changes.sort_unstable();
+    let (mut running, mut since) = ([0i64; 2], 0);
+    let mut found = Copies { copying_ns: 0, beside_ns: 0 };
+    for (at, change, is_copy) in changes {
+        if running[1] > 0 {
+            found.copying_ns += at - since;
+            found.beside_ns += if running[0] > 0 { at - since } else { 0 };
+        }
+        since = at;
+        running[usize::from(is_copy)] += change;
+    }
+    (found.copying_ns > 0).then_some(found)
+}
+
+fn is_of_copies(stream: &str) -> bool {
+    ["h2d@", "d2h@", "d2d@", "p2p@"].iter().any(|copies| stream.starts_with(copies))
+}
+
+fn queue(recording: &Recording) -> Queue {
+    let mut times: Vec<u64> = recording.instructions.iter().map(|it| it.begin.saturating_sub(it.submitted)).collect();
+    times.sort_unstable();
+    let at = |percent: usize| {
+        times.get((times.len() * percent / 100).min(times.len().saturating_sub(1))).copied().unwrap_or(0)
+    };
+    Queue { p50_ns: at(50), p99_ns: at(99) }
+}

@@ -1,0 +1,126 @@
+//! The text form of a report.
+
+use std::fmt::{self, Display, Formatter};
+
+use crate::report::{Cause, Idle, Place, Report};
+
+/// A time that people read.
+pub(crate) struct Ns(pub(crate) u64);
+
+impl Display for Ns {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let ns = self.0 as f64;
+        let text = match self.0 {
+            0..1_000 => format!("{} ns", self.0),
+            1_000..1_000_000 => format!("{:.1} µs", ns / 1e3),
+            1_000_000..1_000_000_000 => format!("{:.1} ms", ns / 1e6),
+            _ => format!("{:.2} s", ns / 1e9),
+        };
+        f.pad(&text)
+    }
+}
+
+/// A part of a whole, in percent.
+struct Percent(u64, u64);
+
+impl Display for Percent {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Percent(part, whole) = *self;
+        f.pad(&format!("{:.0} %", 100.0 * part as f64 / whole.max(1) as f64))
+    }
+}
+
+impl Display for Place {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.line)?;
+        self.stream.iter().try_for_each(|stream| write!(f, " on {stream}"))
+    }
+}
+
+impl Display for Idle {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let at = self.at.as_deref().unwrap_or("the end of the run");
+        let of = self.of.as_ref().map(Place::to_string).unwrap_or_default();
+        match self.cause {
+            Cause::Waited => write!(f, "waited for {of}")?,
+            Cause::NotSubmitted => write!(f, "nothing was submitted until {at}")?,
+            Cause::HostWaited => write!(f, "the host waited at {at} for {of}")?,
+            Cause::NoRoom => write!(f, "the host waited at {at} until fewer instructions were pending")?,
+            Cause::NoMemory => write!(f, "the host waited at {at} for memory")?,
+            Cause::Section => write!(f, "the host waited at {at} for the end of a critical section")?,
+            Cause::Late => write!(f, "no thread ran {at} yet")?,
+        }
+        if self.times > 1 { write!(f, ", {} times", self.times) } else { Ok(()) }
+    }
+}
+
+impl Display for Report {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let total = self.total_ns;
+        let count = self.streams.len();
+        write!(
+            f,
+            "{} in {} instructions on {count} stream{}",
+            Ns(total),
+            self.instructions,
+            if count == 1 { "" } else { "s" }
+        )?;
+        writeln!(f, "{}", if self.is_cut { "; the trace is cut" } else { "" })?;
+        let width = self.streams.iter().map(|it| it.stream.chars().count()).max().unwrap_or(0).max(6);
+        writeln!(
+            f,
+            "\n{:width$} {:>12} {:>6} {:>8} {:>14} {:>11} {:>5} {:>5}",
+            "stream", "instructions", "busy", "waiting", "not submitted", "host waits", "held", "late"
+        )?;
+        for it in &self.streams {
+            let part = |ns| Percent(ns, total);
+            writeln!(
+                f,
+                "{:width$} {:>12} {:>6} {:>8} {:>14} {:>11} {:>5} {:>5}",
+                it.stream,
+                it.instructions,
+                part(it.busy_ns),
+                part(it.waiting_ns),
+                part(it.not_submitted_ns),
+                part(it.host_waits_ns),
+                part(it.held_ns),
+                part(it.late_ns)
+            )?;
+        }
+        let longest = |ns: &&Idle| ns.ns * 100 >= total;
+        if self.idle.iter().any(|it| longest(&it)) {
+            writeln!(f, "\nwhy streams were idle, 1 % of the time or more")?;
+        }
+        for it in self.idle.iter().filter(longest) {
+            writeln!(f, "{:>9} {:>5}  {:width$}  {it}", Ns(it.ns), Percent(it.ns, total), it.stream)?;
+        }
+        let path = &self.critical_path;
+        writeln!(
+            f,
+            "\nthe critical path: {} of instructions, {} until the host had submitted, {} until threads ran",
+            Percent(path.ran_ns, total),
+            Percent(path.host_ns, total),
+            Percent(path.late_ns, total)
+        )?;
+        if !path.groups.is_empty() {
+            writeln!(f, "{:>9} {:>5} {:>7} {:>12}", "time", "", "times", "would save")?;
+        }
+        for it in path.groups.iter().take(10) {
+            writeln!(
+                f,
+                "{:>9} {:>5} {:>7} {:>12}  {}",
+                Ns(it.ns),
+                Percent(it.ns, total),
+                it.times,
+                Ns(it.would_save_ns),
+                it.of
+            )?;
+        }
+        writeln!(f)?;
+        if let Some(copies) = &self.copies {
+            let beside = Percent(copies.beside_ns, copies.copying_ns);
+            writeln!(f, "copies took {}, {beside} of them beside computations", Ns(copies.copying_ns))?;
+        }
+        writeln!(f, "from submission to begin: {} (median), {} (99 %)", Ns(self.queue.p50_ns), Ns(self.queue.p99_ns))
+    }
+}

@@ -1,0 +1,240 @@
+//! Reports of drawn runs beside a scheduler of these tests: each stream's times add up, the critical path is as long as the run, and what an instruction would save is what it saves.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use streamvm_report::{Cause, Recording, Report};
+use streamvm_trace::{Argument, Slice, TraceWriter, Track};
+
+/// An instruction of a drawn run. The host does `host` nanoseconds of its own work, waits for the result of `host_waits`, and submits it.
+#[derive(Clone, Debug)]
+struct Op {
+    stream: usize,
+    duration: u64,
+    /// The time that passes until a thread runs it.
+    late: u64,
+    host: u64,
+    host_waits: Option<usize>,
+    waits: Vec<usize>,
+}
+
+/// When an instruction was submitted, began and ended.
+#[derive(Copy, Clone, Debug)]
+struct Times {
+    submitted: u64,
+    begin: u64,
+    end: u64,
+}
+
+/// What the host needs to go on after a wait.
+const WAKE: u64 = 3;
+
+const STREAMS: usize = 4;
+
+/// Runs the instructions by the rules of streams. Also returns when the host was blocked, for which instruction.
+fn run(ops: &[Op]) -> (Vec<Times>, Vec<(u64, u64, usize)>) {
+    let (mut times, mut blocks, mut now): (Vec<Times>, Vec<_>, u64) = (Vec::new(), Vec::new(), 0);
+    let mut free = [0; STREAMS];
+    for op in ops {
+        now += op.host;
+        if let Some(source) = op.host_waits {
+            let woken = times[source].end.max(now) + WAKE;
+            blocks.push((now, woken, source));
+            now = woken;
+        }
+        let met = op.waits.iter().map(|wait| times[*wait].end).max().unwrap_or(0);
+        let begin = now.max(free[op.stream]).max(met) + op.late;
+        let end = begin + op.duration;
+        free[op.stream] = end;
+        times.push(Times { submitted: now, begin, end });
+    }
+    (times, blocks)
+}
+
+/// The time of a run from its first submission on.
+fn length(times: &[Times]) -> u64 {
+    times.iter().map(|it| it.end).max().unwrap_or(0) - times[0].submitted
+}
+
+fn name(stream: usize) -> String {
+    // The last one is a stream of copies.
+    if stream + 1 == STREAMS { "h2d@cuda:0:0".into() } else { format!("compute@cuda:0:{stream}") }
+}
+
+fn slice(
+    writer: &mut TraceWriter<&mut Vec<u8>>,
+    track: Track,
+    name: &str,
+    (begin, end): (u64, u64),
+    arguments: &[(&'static str, Argument<'_>)],
+    leaves: Option<u64>,
+    enters: &[u64],
+) {
+    writer.slice(&Slice { track, name, begin, end, arguments, leaves, enters }).unwrap();
+}
+
+/// The trace of a run, as an engine writes it. Each instruction has a line of its own.
+fn trace(ops: &[Op]) -> Vec<u8> {
+    let (times, blocks) = run(ops);
+    let mut bytes = Vec::new();
+    let mut writer = TraceWriter::new(&mut bytes, "drawn").unwrap();
+    let device = writer.track("cuda:0", None).unwrap();
+    let tracks: Vec<_> = (0..STREAMS)
+        .map(|stream| {
+            let runs = writer.track(&name(stream), Some(device)).unwrap();
+            (runs, writer.track(&format!("{} waits", name(stream)), Some(device)).unwrap())
+        })
+        .collect();
+    let mut numbers = Vec::new();
+    let mut last = [0; STREAMS];
+    for op in ops {
+        last[op.stream] += 1;
+        numbers.push(last[op.stream]);
+    }
+    let (mut arrows, mut free) = (0, [0; STREAMS]);
+    for (place, (op, it)) in ops.iter().zip(&times).enumerate() {
+        let (number, (runs, waits)) = (Argument::Number(numbers[place]), tracks[op.stream]);
+        let line = format!("a.rs:{place}:1");
+        let arguments = [
+            ("number", number),
+            ("order", Argument::Number(place as u64 + 1)),
+            ("line", Argument::Text(&line)),
+            ("submitted", Argument::Number(it.submitted)),
+        ];
+        slice(&mut writer, runs, "op", (it.begin, it.end), &arguments, None, &[]);
+        let mut enters = Vec::new();
+        for source in &op.waits {
+            arrows += 1;
+            let end = times[*source].end;
+            let number = [("number", Argument::Number(numbers[*source]))];
+            slice(&mut writer, tracks[ops[*source].stream].1, "record", (end, end), &number, Some(arrows), &[]);
+            enters.push(arrows);
+        }
+        if let Some(met) = op.waits.iter().map(|wait| times[*wait].end).max() {
+            let could = it.submitted.max(free[op.stream]);
+            let met = met.max(could);
+            slice(&mut writer, waits, "wait", (could, met), &[("number", number)], None, &[]);
+            slice(&mut writer, waits, "met", (met, met), &[("number", number)], None, &enters);
+        }
+        free[op.stream] = it.end;
+    }
+    let host = writer.track("main", None).unwrap();
+    for (begin, end, source) in blocks {
+        arrows += 1;
+        let number = [("number", Argument::Number(numbers[source]))];
+        let source_end = times[source].end;
+        slice(
+            &mut writer,
+            tracks[ops[source].stream].1,
+            "record",
+            (source_end, source_end),
+            &number,
+            Some(arrows),
+            &[],
+        );
+        slice(&mut writer, host, "wait", (begin, end), &[("line", Argument::Text("host.rs:1:1"))], None, &[]);
+        slice(&mut writer, host, "met", (end, end), &[], None, &[arrows]);
+    }
+    writer.finish().unwrap();
+    bytes
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let drawn = (0..STREAMS, 1..50u64, 0..5u64, 0..20u64, any::<[prop::sample::Index; 4]>(), 0..8u8);
+    prop::collection::vec(drawn, 1..40).prop_map(|drawn| {
+        let mut ops: Vec<Op> = Vec::new();
+        for (place, (stream, duration, late, host, others, which)) in drawn.into_iter().enumerate() {
+            let earlier = |index: &prop::sample::Index| index.index(place);
+            let others: Vec<usize> = if place == 0 { Vec::new() } else { others.iter().map(earlier).collect() };
+            let on_others = others.iter().take(usize::from(which % 4)).filter(|other| ops[**other].stream != stream);
+            let mut waits: Vec<usize> = on_others.copied().collect();
+            waits.sort();
+            waits.dedup();
+            let host_waits = others.last().copied().filter(|_| which >= 6);
+            ops.push(Op { stream, duration, late, host, host_waits, waits });
+        }
+        ops
+    })
+}
+
+fn report(bytes: &[u8]) -> Report {
+    Report::of(&Recording::read(bytes).expect("a trace"))
+}
+
+proptest! {
+    #[test]
+    fn times_add_up_and_savings_are_those_of_a_run_without_the_instruction(ops in ops()) {
+        let (times, _) = run(&ops);
+        let total = length(&times);
+        let report = report(&trace(&ops));
+        prop_assert_eq!(report.total_ns, total);
+        prop_assert_eq!(report.instructions, ops.len() as u64);
+        let mut busy = BTreeMap::<String, u64>::new();
+        ops.iter().for_each(|op| *busy.entry(name(op.stream)).or_default() += op.duration);
+        prop_assert_eq!(busy.keys().collect::<Vec<_>>(), report.streams.iter().map(|it| &it.stream).collect::<Vec<_>>());
+        for it in &report.streams {
+            prop_assert_eq!(it.busy_ns, busy[&it.stream]);
+            let idle = it.waiting_ns + it.not_submitted_ns + it.host_waits_ns + it.held_ns + it.late_ns;
+            prop_assert_eq!(it.busy_ns + idle, total, "{:?}", it);
+        }
+        // The longest path through all that orders instructions is the run.
+        let path = &report.critical_path;
+        prop_assert_eq!(path.ran_ns + path.late_ns + path.host_ns, total, "{:?}", path);
+        for group in &path.groups {
+            let place: usize = group.of.line.split(':').nth(1).unwrap().parse().unwrap();
+            prop_assert_eq!((group.ns, group.times), (ops[place].duration, 1));
+            let mut without = ops.clone();
+            without[place].duration = 0;
+            let (times, _) = run(&without);
+            prop_assert_eq!(group.would_save_ns, total - length(&times), "without {}", place);
+        }
+        let copying: u64 = ops.iter().filter(|op| op.stream + 1 == STREAMS).map(|op| op.duration).sum();
+        prop_assert_eq!(report.copies.map_or(0, |it| it.copying_ns), copying);
+    }
+
+    /// A trace may be cut anywhere, and be damaged anywhere.
+    #[test]
+    fn damaged_traces_are_read_or_refused(ops in ops(), cut in any::<prop::sample::Index>(), bytes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4)) {
+        let mut trace = trace(&ops);
+        trace.truncate(cut.index(trace.len()) + 1);
+        for (place, byte) in bytes {
+            let place = place.index(trace.len());
+            trace[place] = byte;
+        }
+        if let Ok(recording) = Recording::read(&trace[..]) {
+            let text = Report::of(&recording).to_string();
+            prop_assert!(text.contains("the critical path"), "{}", text);
+        }
+    }
+}
+
+fn op(stream: usize, duration: u64, waits: &[usize]) -> Op {
+    Op { stream, duration, late: 0, host: 1, host_waits: None, waits: waits.to_vec() }
+}
+
+#[test]
+fn a_stream_that_waits_for_a_slow_copy_names_its_line() {
+    let report = report(&trace(&[op(3, 1_000, &[]), op(0, 10, &[0]), op(0, 10, &[])]));
+    let longest = &report.idle[0];
+    let of = longest.of.as_ref().expect("what was waited for");
+    assert_eq!((longest.stream.as_str(), longest.cause), ("compute@cuda:0:0", Cause::Waited), "{report}");
+    assert_eq!((of.stream.as_deref(), of.line.as_str()), (Some("h2d@cuda:0:0"), "a.rs:0:1"), "{report}");
+    let text = report.to_string();
+    assert!(text.contains("waited for op (a.rs:0:1) on h2d@cuda:0:0"), "{text}");
+    assert!(text.contains("copies took 1.0 µs, 0 % of them beside computations"), "{text}");
+}
+
+#[test]
+fn other_files_are_refused() {
+    let refused = |bytes: &[u8]| Recording::read(bytes).expect_err("no trace").to_string();
+    assert!(refused(b"{\"traceEvents\": []}").contains("no trace of Perfetto"));
+    assert!(refused(b"").contains("no stream"));
+    let mut bytes = Vec::new();
+    let mut writer = TraceWriter::new(&mut bytes, "another program").unwrap();
+    let track = writer.track("main", None).unwrap();
+    writer.slice(&Slice { track, name: "work", begin: 1, end: 2, arguments: &[], leaves: None, enters: &[] }).unwrap();
+    writer.finish().unwrap();
+    assert!(refused(&bytes).contains("no stream"));
+    // A packet that claims to be longer than any.
+    assert!(refused(&[0x0a, 0xff, 0xff, 0xff, 0xff, 0x7f]).contains("bytes"));
+}
