@@ -282,6 +282,7 @@ fn command() -> ExitCode {
     | Command::Check { log, .. }
     | Command::Compile { log, .. }
     | Command::Verify { log, .. }
+    | Command::Report { log, .. }
     | Command::PlanMemory { log, .. }
     | Command::Functions { log, .. }
     | Command::Devices { log, .. }) = &cli.command;
