@@ -77,6 +77,9 @@ enum Command {
         /// Write that to a file, as a JSON array
         #[arg(long, value_name = "FILE")]
         profile_json: Option<PathBuf>,
+        /// Print why streams were idle, as `streamvm report` does
+        #[arg(long)]
+        report: bool,
         #[command(flatten)]
         engine: EngineArgs,
         #[command(flatten)]
@@ -321,6 +324,7 @@ fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
             trace,
             profile,
             profile_json,
+            report,
             engine,
             ..
         } => {
@@ -334,6 +338,7 @@ fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
                 trace,
                 profile,
                 profile_json,
+                report,
                 ..script.options()
             };
             let mode = mode.or(named).unwrap_or_default();

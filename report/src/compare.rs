@@ -38,7 +38,10 @@ impl Comparison {
     pub fn of(before: Report, after: Report) -> Comparison {
         let mut times: HashMap<String, [u64; 2]> = HashMap::new();
         for (run, report) in [&before, &after].into_iter().enumerate() {
-            let mut add = |what: String, ns: u64| times.entry(what).or_default()[run] += ns;
+            let mut add = |what: String, ns: u64| {
+                let time = &mut times.entry(what).or_default()[run];
+                *time = time.saturating_add(ns);
+            };
             for it in &report.streams {
                 let parts = [
                     ("busy", it.busy_ns),

@@ -20,9 +20,9 @@ pub(crate) enum Part {
     /// An instruction, from its begin to its end.
     Ran(u32),
     /// Nanoseconds between what an instruction waited for and its begin.
-    Late(u32, u64),
+    Late(u64),
     /// Nanoseconds until the host had submitted an instruction.
-    Host(u32, u64),
+    Host(u64),
 }
 
 /// The constraints of a recording.
@@ -62,18 +62,18 @@ impl Path<'_> {
             let instruction = &all[at as usize];
             parts.push(Part::Ran(at));
             let (after, ready) = self.after(at);
-            parts.push(Part::Late(at, instruction.begin.saturating_sub(ready)));
+            parts.push(Part::Late(instruction.begin.saturating_sub(ready)));
             match after {
                 After::Instruction(next) => at = next,
                 After::Submission => match self.host(at) {
                     // The host waited for a result before it submitted this.
                     Some(next) => {
                         let since = all[next as usize].end;
-                        parts.push(Part::Host(at, instruction.submitted.saturating_sub(since)));
+                        parts.push(Part::Host(instruction.submitted.saturating_sub(since)));
                         at = next;
                     }
                     None => {
-                        parts.push(Part::Host(at, instruction.submitted.saturating_sub(self.begin)));
+                        parts.push(Part::Host(instruction.submitted.saturating_sub(self.begin)));
                         return parts;
                     }
                 },

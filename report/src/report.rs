@@ -226,16 +226,18 @@ fn critical(recording: &Recording, total: u64) -> Critical {
     let path = Path::new(recording);
     let mut found = Critical { host_ns: 0, late_ns: 0, ran_ns: 0, groups: Vec::new() };
     let mut groups: HashMap<(u32, Text, Text), (u64, u64)> = HashMap::new();
+    // A damaged trace may have times whose sums are no numbers.
+    let add = |sum: &mut u64, ns| *sum = sum.saturating_add(ns);
     for part in path.parts() {
         match part {
-            Part::Host(_, ns) => found.host_ns += ns,
-            Part::Late(_, ns) => found.late_ns += ns,
+            Part::Host(ns) => add(&mut found.host_ns, ns),
+            Part::Late(ns) => add(&mut found.late_ns, ns),
             Part::Ran(place) => {
                 let it = &recording.instructions[place as usize];
                 let (ns, times) = groups.entry((it.stream, it.name, it.line)).or_default();
-                *ns += it.end - it.begin;
+                add(ns, it.end - it.begin);
+                add(&mut found.ran_ns, it.end - it.begin);
                 *times += 1;
-                found.ran_ns += it.end - it.begin;
             }
         }
     }

@@ -39,6 +39,7 @@ use crate::base::printable::printable;
 use crate::command::outputs::{Outputs, Parts, cannot_dump};
 use crate::command::program_report::times;
 use crate::command::report::{StreamRow, device_table, devices_json, stream_table};
+use crate::command::report_trace::{KeptTrace, both};
 use crate::emit::devices::{Available, Devices};
 use crate::execute::dump::Dump;
 use crate::execute::engine_options::EngineOptions;
@@ -117,13 +118,21 @@ pub fn run_script(
             return Ok(Exit::Failed);
         }
     };
+    let kept = options.report.then(KeptTrace::begin).transpose();
+    let (kept, kept_trace) = match kept {
+        Ok(kept) => kept.unzip(),
+        Err(error) => {
+            writeln!(err, "error: no file for the trace that --report needs can be made: {error}")?;
+            return Ok(Exit::Failed);
+        }
+    };
     let watching = |builder: VmBuilder| {
         let builder = builder.profile(options.profile || options.profile_json.is_some());
         let builder = match writers.record {
             Some(writer) => builder.record(writer),
             None => builder,
         };
-        match writers.trace {
+        match both(writers.trace, kept_trace) {
             Some(writer) => builder.trace(TraceConfig::to_writer(writer)),
             None => builder,
         }
@@ -167,6 +176,10 @@ pub fn run_script(
     // The trace is complete only once the engine is dropped.
     drop(vm);
     drop(armed);
+    if let Some(kept) = kept.filter(|_| !matches!(result, Err(Stop::Output(_)))) {
+        let printed = kept.print(out).map_err(Stop::Output);
+        result = result.and(printed);
+    }
     let exit = finish(result.and_then(|()| out.flush().map_err(Stop::Output)), &source, err);
     // The files are finished even if stderr cannot be written.
     let messages = outputs.finish(&profile);

@@ -1,7 +1,7 @@
 //! `streamvm report`: why streams were idle, from a trace with times.
 
 use std::fs::File;
-use std::io::{self, BufReader, Write};
+use std::io::{self, BufReader, Seek, Write};
 use std::path::Path;
 
 use serde::Serialize;
@@ -63,6 +63,58 @@ fn read(path: &Path, err: &mut dyn Write) -> io::Result<Option<Report>> {
             }
             Ok(None)
         }
+    }
+}
+
+/// The trace of a run whose report is printed at its end: a file without a name.
+#[derive(Debug)]
+pub(crate) struct KeptTrace(File);
+
+impl KeptTrace {
+    /// A file, and its writer.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(crate) fn begin() -> io::Result<(KeptTrace, File)> {
+        let file = tempfile::tempfile()?;
+        Ok((KeptTrace(file.try_clone()?), file))
+    }
+
+    /// Prints the report, once the engine is over.
+    ///
+    /// # Errors
+    /// Those of `out`, and of the file.
+    pub(crate) fn print(self, out: &mut dyn Write) -> io::Result<()> {
+        let KeptTrace(mut file) = self;
+        file.rewind()?;
+        match Recording::read(BufReader::new(file)) {
+            Ok(recording) => write!(out, "\n{}", without_controls(&Report::of(&recording).to_string())),
+            Err(ReadError::NoInstruction) => writeln!(out, "\nno instruction ran, so there is nothing to report"),
+            Err(ReadError::Input(error)) => Err(error),
+            Err(error) => Err(io::Error::other(error)),
+        }
+    }
+}
+
+/// Writes the trace of a run to the file that an option names, and to that of [`KeptTrace`].
+#[derive(Debug)]
+pub(crate) struct Both<W>(Option<W>, Option<File>);
+
+/// A writer to those of both that are there; `None` if none is.
+pub(crate) fn both<W: Write>(named: Option<W>, kept: Option<File>) -> Option<Both<W>> {
+    (named.is_some() || kept.is_some()).then_some(Both(named, kept))
+}
+
+impl<W: Write> Write for Both<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.as_mut().map_or(Ok(()), |named| named.write_all(bytes))?;
+        self.1.as_mut().map_or(Ok(()), |kept| kept.write_all(bytes))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.as_mut().map_or(Ok(()), Write::flush)?;
+        self.1.as_mut().map_or(Ok(()), Write::flush)
     }
 }
 

@@ -23,6 +23,8 @@ pub struct ScriptOptions {
     pub record: Option<PathBuf>,
     /// The file for the trace with times.
     pub trace: Option<PathBuf>,
+    /// Print why streams were idle at the end?
+    pub report: bool,
     /// Also run the script on simulated devices and report races?
     pub races: bool,
     /// Compile each program, so that its runs are a few instructions each?

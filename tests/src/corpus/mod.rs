@@ -10,6 +10,7 @@
 
 mod compiled;
 mod list;
+mod report;
 mod script;
 mod tensor_file;
 mod trace;
@@ -33,6 +34,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "npz", check: tensor_file::npz },
     Target { name: "safetensors", check: tensor_file::safetensors },
     Target { name: "trace", check: trace::check },
+    Target { name: "report", check: report::check },
 ];
 
 /// Checks `data` with the target `name`.

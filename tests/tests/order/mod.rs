@@ -18,6 +18,7 @@ mod parts;
 mod policies;
 mod priorities;
 mod registered_ops;
+mod reports;
 mod sections;
 mod simulated;
 mod sorted;

@@ -16,7 +16,7 @@ const SIM: DeviceId = DeviceId::sim(0);
 
 /// Bytes that are written to and looked at.
 #[derive(Clone, Default)]
-struct Shared(Arc<Mutex<Vec<u8>>>);
+pub(super) struct Shared(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Shared {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -29,7 +29,7 @@ impl Write for Shared {
 }
 
 impl Shared {
-    fn take(&self) -> Vec<u8> {
+    pub(super) fn take(&self) -> Vec<u8> {
         std::mem::take(&mut self.0.lock().expect("nobody panics with it"))
     }
 }
@@ -194,7 +194,8 @@ fn every_wait_of_the_plan_is_an_arrow_with_its_ends() {
         let sources: HashMap<u64, &Shown> =
             slices.iter().flat_map(|slice| slice.flows.iter().map(move |flow| (*flow, slice))).collect();
         let mut arrows = BTreeSet::new();
-        for slice in slices.iter().filter(|slice| slice.name == "met") {
+        let of_streams = || slices.iter().filter(|slice| slice.track.contains('@'));
+        for slice in of_streams().filter(|slice| slice.name == "met") {
             for flow in &slice.ending_flows {
                 let source = sources[flow];
                 assert_eq!((source.name.as_str(), source.begin), ("record", source.end));
@@ -206,8 +207,12 @@ fn every_wait_of_the_plan_is_an_arrow_with_its_ends() {
         // Where callers run everything at once, little is left to wait for.
         assert!(planned.len() > if mode == Mode::Inline { 0 } else { 10 }, "{mode:?}: {planned:?}");
         assert_eq!(arrows, planned, "{mode:?}");
-        let waits = slices.iter().filter(|slice| slice.name == "wait").count();
-        assert_eq!(waits, slices.iter().filter(|slice| slice.name == "met").count(), "{mode:?}");
+        let waits = of_streams().filter(|slice| slice.name == "wait").count();
+        assert_eq!(waits, of_streams().filter(|slice| slice.name == "met").count(), "{mode:?}");
+        // The caller waited for two results and one failure.
+        let caller = slices.iter().filter(|slice| slice.name == "wait" && !slice.track.contains('@'));
+        let lines: Vec<&String> = caller.map(|slice| &slice.arguments["line"]).collect();
+        assert!(lines.len() >= 3 && lines.iter().all(|line| line.contains("traces.rs")), "{mode:?}: {lines:?}");
         // An instruction began after the end of each that it waited for.
         let is_run = |slice: &&Shown| slice.arguments.contains_key("order");
         let runs: HashMap<At, &Shown> = slices.iter().filter(is_run).map(|slice| (at(slice), slice)).collect();

@@ -1,0 +1,159 @@
+//! Reports of runs in which one thing keeps a stream idle: the report names it first, with its line.
+
+use std::error::Error;
+use std::time::Duration;
+
+use streamvm::{DType, Tensor, TraceConfig, Vm, VmBuilder};
+use streamvm_report::{Cause, Idle, Recording, Report};
+use streamvm_tests::{CPU, within};
+
+use super::traces::Shared;
+
+/// How long what keeps the stream idle takes: much longer than the rest.
+const LONG: Duration = Duration::from_millis(120);
+
+fn slow() -> Result<(), Box<dyn Error + Send + Sync>> {
+    std::thread::sleep(LONG);
+    Ok(())
+}
+
+fn ones(vm: &Vm) -> Tensor {
+    vm.full(CPU, DType::F32, &[1_000], 1.0).expect("a tensor")
+}
+
+/// The report of a run, and its longest cause of idle time on the stream of computations.
+fn report(build: impl FnOnce(VmBuilder) -> VmBuilder, work: impl FnOnce(&Vm) + Send + 'static) -> (Report, Idle) {
+    let trace = Shared::default();
+    let vm = build(Vm::builder()).trace(TraceConfig::to_writer(trace.clone())).build().expect("an engine");
+    within("the run", move || {
+        work(&vm);
+        vm.shutdown(Duration::from_secs(60)).expect("all passes");
+    });
+    let report = Report::of(&Recording::read(&trace.take()[..]).expect("a trace"));
+    for it in &report.streams {
+        let idle = it.waiting_ns + it.not_submitted_ns + it.host_waits_ns + it.held_ns + it.late_ns;
+        assert_eq!(it.busy_ns + idle, report.total_ns, "{it:?}");
+    }
+    let longest = report.idle.iter().find(|it| it.stream == "compute@cpu:0:0").expect("it was idle").clone();
+    assert!(u128::from(longest.ns) > LONG.as_nanos() / 2, "{report}");
+    (report, longest)
+}
+
+/// Whether a place is in the line of this file that has the mark.
+#[track_caller]
+fn is_marked(place: Option<&String>, mark: &str) {
+    let line = include_str!("reports.rs").lines().position(|line| line.ends_with(&format!("// {mark}")));
+    let line = line.expect("the mark") + 1;
+    let place = place.expect("a place");
+    assert!(place.contains(&format!("reports.rs:{line}:")), "{place} is not line {line}, {mark}");
+}
+
+#[test]
+fn a_late_submission() {
+    let (report, longest) = report(
+        |builder| builder,
+        |vm| {
+            let x = ones(vm);
+            std::thread::sleep(LONG);
+            (&x + &x).expect("a sum"); // late submission
+        },
+    );
+    assert_eq!(longest.cause, Cause::NotSubmitted, "{report}");
+    is_marked(longest.at.as_ref(), "late submission");
+}
+
+#[test]
+fn a_host_that_waits_in_the_middle() {
+    let (report, longest) = report(
+        |builder| builder,
+        |vm| {
+            let (x, y) = (ones(vm), ones(vm));
+            vm.push("slow", [y.update()], slow).expect("it is submitted"); // slow function
+            y.wait().expect("it passes"); // host wait
+            (&x + &x).expect("a sum");
+        },
+    );
+    assert_eq!(longest.cause, Cause::HostWaited, "{report}");
+    is_marked(longest.at.as_ref(), "host wait");
+    let of = longest.of.expect("what it waited for");
+    assert_eq!(of.name, "slow");
+    is_marked(Some(&of.line), "slow function");
+    let longest = &report.critical_path.groups[0];
+    assert_eq!(longest.of.name, "slow", "{report}");
+    assert!(longest.would_save_ns > report.total_ns / 2, "{report}");
+}
+
+#[test]
+fn a_slow_copy() {
+    let (report, longest) = report(
+        |builder| builder,
+        |vm| {
+            let x = ones(vm);
+            vm.push("slow copy", [x.update()], slow).expect("it is submitted"); // slow copy
+            (&x + &x).expect("a sum");
+        },
+    );
+    assert_eq!(longest.cause, Cause::Waited, "{report}");
+    let of = longest.of.expect("what it waited for");
+    assert_eq!(of.name, "slow copy", "{report}");
+    is_marked(Some(&of.line), "slow copy");
+}
+
+#[test]
+fn a_full_queue() {
+    let (report, longest) = report(
+        |builder| builder.max_instructions(2),
+        |vm| {
+            let (x, y) = (ones(vm), ones(vm));
+            vm.push("slow", [y.update()], slow).expect("it is submitted");
+            vm.push("next", [y.update()], || Ok(())).expect("it is submitted");
+            (&x + &x).expect("a sum"); // no room
+        },
+    );
+    assert_eq!(longest.cause, Cause::NoRoom, "{report}");
+    is_marked(longest.at.as_ref(), "no room");
+}
+
+#[test]
+fn too_little_memory() {
+    const BYTES: usize = 1 << 20;
+    let (report, longest) = report(
+        |builder| builder.cpu_memory_limit(5 * BYTES as u64 / 2),
+        |vm| {
+            let big = || vm.full(CPU, DType::U8, &[BYTES], 1);
+            let (x, y) = (big().expect("a tensor"), big().expect("a tensor"));
+            // Takes the other tensor with it until it is over.
+            let held = y.clone();
+            vm.push("slow", [x.update(), y.read()], move || {
+                let _held = &held;
+                slow()
+            })
+            .expect("it is submitted");
+            drop(y);
+            (&x + &x).expect("there is memory by then"); // no memory
+        },
+    );
+    assert_eq!(longest.cause, Cause::NoMemory, "{report}");
+    is_marked(longest.at.as_ref(), "no memory");
+}
+
+#[test]
+fn one_stream_that_has_all_the_work() {
+    let (report, _) = report(
+        |builder| builder.cpu_devices(2),
+        |vm| {
+            let (x, y) = (ones(vm), ones(vm));
+            for _ in 0..3 {
+                vm.push("all the work", [x.update()], || {
+                    std::thread::sleep(LONG / 3);
+                    Ok(())
+                })
+                .expect("it is submitted");
+            }
+            (&(&x + &y).expect("a sum") + &y).expect("a sum");
+        },
+    );
+    let path = &report.critical_path;
+    assert_eq!((path.groups[0].of.name.as_str(), path.groups[0].times), ("all the work", 3), "{report}");
+    assert!(path.groups[0].ns > report.total_ns / 2, "{report}");
+}
