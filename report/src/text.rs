@@ -57,14 +57,9 @@ impl Display for Idle {
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let total = self.total_ns;
-        let count = self.streams.len();
-        write!(
-            f,
-            "{} in {} instructions on {count} stream{}",
-            Ns(total),
-            self.instructions,
-            if count == 1 { "" } else { "s" }
-        )?;
+        let s = |count: u64| if count == 1 { "" } else { "s" };
+        let (instructions, streams) = (self.instructions, self.streams.len() as u64);
+        write!(f, "{} in {instructions} instruction{} on {streams} stream{}", Ns(total), s(instructions), s(streams))?;
         writeln!(f, "{}", if self.is_cut { "; the trace is cut" } else { "" })?;
         let width = self.streams.iter().map(|it| it.stream.chars().count()).max().unwrap_or(0).max(6);
         writeln!(

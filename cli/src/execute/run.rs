@@ -438,6 +438,7 @@ impl Runner<'_> {
     /// Submits the gathered instructions and waits until all have passed.
     fn settle(&mut self, span: Span) -> Result<(), Stop> {
         self.flush(span)?;
+        let _scope = self.source.site(span, self.within).enter();
         self.vm.wait_all().map_err(|error| self.explain(&error, span))?;
         Ok(())
     }

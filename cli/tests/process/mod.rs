@@ -5,6 +5,7 @@ mod hostile;
 #[cfg(unix)]
 mod interrupts;
 mod outputs;
+mod reports;
 mod terminal;
 
 use std::collections::BTreeMap;

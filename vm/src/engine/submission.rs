@@ -236,7 +236,7 @@ impl Engine {
                         error.about(Some(line), &what_with_output(list, line), instruction.site).not_submitted()
                     };
                     let why = match *obstacle {
-                        Obstacle::Memory(..) => Some(Why::Memory),
+                        Obstacle::Memory(..) | Obstacle::Fresh(..) => Some(Why::Memory),
                         Obstacle::Held(..) if full != Full::Refuses => Some(Why::Section),
                         _ => None,
                     };

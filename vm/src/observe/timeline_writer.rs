@@ -41,6 +41,8 @@ pub(crate) struct TimelineWriter<W: Write> {
     taken: u64,
     /// Instructions whose waits were for what is not known yet.
     open: Vec<Over>,
+    /// Waits of callers for what is not known yet: a caller may go on before the thread has noted the end of what it waited for.
+    callers: Vec<Blocked>,
     /// The arrows so far.
     arrows: u64,
 }
@@ -89,8 +91,20 @@ impl<W: Write> TimelineWriter<W> {
         let pending = writer.counter("pending instructions", "instructions", None)?;
         let bytes = writer.counter("pending bytes", "bytes", None)?;
         let (devices, threads, streams) = (HashMap::new(), HashMap::new(), HashMap::new());
-        let (held, open) = (Vec::new(), Vec::new());
-        Ok(TimelineWriter { writer, devices, threads, streams, pending, bytes, held, taken: 0, open, arrows: 0 })
+        let (held, open, callers) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(TimelineWriter {
+            writer,
+            devices,
+            threads,
+            streams,
+            pending,
+            bytes,
+            held,
+            taken: 0,
+            open,
+            callers,
+            arrows: 0,
+        })
     }
 
     /// Shows how much is pending.
@@ -136,12 +150,15 @@ impl<W: Write> TimelineWriter<W> {
                         self.passed(point, at, outcome)?;
                     }
                 }
-                Event::Blocked(blocked) => self.blocked(blocked)?,
+                Event::Blocked(blocked) => self.callers.push(blocked),
             }
         }
         let open = mem::take(&mut self.open);
         let too_many = open.len().saturating_sub(OPEN);
         open.into_iter().enumerate().try_for_each(|(place, over)| self.waits(over, place < too_many))?;
+        let callers = mem::take(&mut self.callers);
+        let too_many = callers.len().saturating_sub(OPEN);
+        callers.into_iter().enumerate().try_for_each(|(place, blocked)| self.blocked(blocked, place < too_many))?;
         Ok(is_any)
     }
 
@@ -164,6 +181,8 @@ impl<W: Write> TimelineWriter<W> {
         self.show(u64::MAX, Vec::new(), facts)?;
         let open = mem::take(&mut self.open);
         open.into_iter().try_for_each(|over| self.waits(over, true))?;
+        let callers = mem::take(&mut self.callers);
+        callers.into_iter().try_for_each(|blocked| self.blocked(blocked, true))?;
         self.writer.finish().map(drop)
     }
 
@@ -325,15 +344,20 @@ impl<W: Write> TimelineWriter<W> {
         Ok(Some((self.arrows, format!("{} {}", source.key, point.seq))))
     }
 
-    /// Shows that a caller was blocked. For a result an arrow leads to the end of the wait, if the end of the instruction is known.
-    fn blocked(&mut self, Blocked { why, thread, site, began, ended }: Blocked) -> io::Result<()> {
-        let source = match why {
+    /// Shows that a caller was blocked, once the end of what it waited for is known, or `now`. For a result an arrow leads to the end of the wait, if that end is known.
+    fn blocked(&mut self, blocked: Blocked, now: bool) -> io::Result<()> {
+        let source = match blocked.why {
             Why::Result(point) => match self.end_of(point) {
-                Some(end) => self.record(point, end.min(ended))?,
-                None => None,
+                Some(end) => self.record(point, end.min(blocked.ended))?,
+                None if now => None,
+                None => {
+                    self.callers.push(blocked);
+                    return Ok(());
+                }
             },
             _ => None,
         };
+        let Blocked { why, thread, site, began, ended } = blocked;
         let track = track_of(&thread, &mut self.threads, &mut self.writer)?;
         let (line, leaves) = (site.to_string(), None);
         let mut arguments = vec![("line", Argument::Text(&line))];

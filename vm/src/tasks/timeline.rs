@@ -56,7 +56,7 @@ pub(crate) enum Why {
     Result(Point),
     /// Until fewer instructions were pending.
     Room,
-    /// Until memory was free.
+    /// Until the device had given memory, or some was free.
     Memory,
     /// Until the critical section of another thread had ended.
     Section,

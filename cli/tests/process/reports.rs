@@ -1,0 +1,85 @@
+//! `streamvm report` and `streamvm run --report`.
+
+use std::fs;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::common::streamvm;
+
+const SCRIPT: &str =
+    "let a = fill f32 64 64 value 0.5 on cpu:0\nlet b = matmul a a\nexpect sum b == fill f32 value 65536 on cpu:0\n";
+
+fn folder() -> TempDir {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("s.svm"), SCRIPT).unwrap();
+    folder
+}
+
+#[test]
+fn a_run_tells_why_its_streams_were_idle_and_so_does_its_trace() {
+    let folder = folder();
+    let run = streamvm(folder.path(), ["run", "--report", "--trace", "t.pftrace", "s.svm"]);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let report = streamvm(folder.path(), ["report", "t.pftrace"]);
+    assert_eq!((report.code, report.stderr.as_str()), (0, ""));
+    assert!(run.stdout.ends_with(&report.stdout) && report.stdout.contains("\ncompute@cpu:0:0 "), "{}", run.stdout);
+    assert!(report.stdout.contains("s.svm:"), "{}", report.stdout);
+    let json = streamvm(folder.path(), ["report", "--json", "t.pftrace"]);
+    let json: Value = serde_json::from_str(&json.stdout).unwrap();
+    let total = json["total_ns"].as_u64().unwrap();
+    for stream in json["streams"].as_array().unwrap() {
+        let parts = stream.as_object().unwrap().iter().filter(|(name, _)| name.ends_with("_ns"));
+        assert_eq!(parts.map(|(_, ns)| ns.as_u64().unwrap()).sum::<u64>(), total, "{stream}");
+    }
+    let path = &json["critical_path"];
+    let parts = ["host_ns", "late_ns", "ran_ns"].map(|part| path[part].as_u64().unwrap());
+    assert_eq!(parts.iter().sum::<u64>(), total, "{path}");
+    // Without a file for the trace, the report is the same kind of text.
+    let alone = streamvm(folder.path(), ["run", "--report", "s.svm"]);
+    assert!(alone.code == 0 && alone.stdout.contains("the critical path"), "{}{}", alone.stdout, alone.stderr);
+}
+
+#[test]
+fn two_runs_are_compared() {
+    let folder = folder();
+    for trace in ["a", "b"] {
+        assert_eq!(streamvm(folder.path(), ["run", "--trace", trace, "s.svm"]).code, 0);
+    }
+    let text = streamvm(folder.path(), ["report", "a", "b"]);
+    assert!(text.code == 0 && text.stdout.contains("the run\n"), "{}{}", text.stdout, text.stderr);
+    let json = streamvm(folder.path(), ["report", "--json", "a", "b"]);
+    let json: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(json["before"]["instructions"], json["after"]["instructions"]);
+    assert!(!json["changes"].as_array().unwrap().is_empty());
+    assert_eq!(streamvm(folder.path(), ["report", "a", "a"]).stdout.lines().count(), 2);
+}
+
+#[test]
+fn what_is_no_trace_is_refused() {
+    let folder = folder();
+    assert_eq!(streamvm(folder.path(), ["run", "--record", "r", "--trace", "t", "s.svm"]).code, 0);
+    fs::write(folder.path().join("empty"), "").unwrap();
+    for (file, says) in [
+        ("none", "none: error: cannot read the trace: "),
+        ("r", "r: error: no packet begins here"),
+        ("s.svm", " = help: `streamvm run --trace FILE` writes a trace with times"),
+        ("empty", "empty: error: no stream of the trace has an instruction"),
+        (".", ".: error: "),
+    ] {
+        for args in [vec!["report", file], vec!["report", "t", file]] {
+            let refused = streamvm(folder.path(), &args);
+            assert_eq!((refused.code, refused.stdout.as_str()), (2, ""), "{args:?}");
+            assert!(refused.stderr.contains(says), "{args:?}: {}", refused.stderr);
+        }
+    }
+    // A trace that was cut has a report of what is there.
+    let whole = fs::read(folder.path().join("t")).unwrap();
+    fs::write(folder.path().join("cut"), &whole[..whole.len() - 1]).unwrap();
+    let cut = streamvm(folder.path(), ["report", "cut"]);
+    assert!(
+        cut.code == 0 && cut.stdout.lines().next().is_some_and(|line| line.ends_with("the trace is cut")),
+        "{}",
+        cut.stdout
+    );
+}
