@@ -249,16 +249,29 @@ impl Reading {
                 let open = self.begin(at, track, event);
                 self.open.entry(event.track()).or_default().push(open);
             }
-            EventType::SliceEnd => match self.open.get_mut(&event.track()).and_then(Vec::pop) {
-                Some(Open::Instruction(instruction)) => {
-                    let end = at.max(instruction.begin);
-                    self.found.instructions.push(Instruction { end, ..instruction });
+            EventType::SliceEnd => {
+                if let Some(open) = self.open.get_mut(&event.track()).and_then(Vec::pop) {
+                    self.end(at, open);
                 }
-                Some(Open::Wait(of, begin)) => self.waits.push((of, begin, at.max(begin))),
-                Some(Open::Block(block)) => self.found.blocks.push(Block { end: at.max(block.begin), ..block }),
-                Some(Open::Other) | None => {}
-            },
+            }
+            // A slice without a length.
+            EventType::Instant => {
+                let open = self.begin(at, track, event);
+                self.end(at, open);
+            }
             _ => {}
+        }
+    }
+
+    fn end(&mut self, at: u64, open: Open) {
+        match open {
+            Open::Instruction(instruction) => {
+                let end = at.max(instruction.begin);
+                self.found.instructions.push(Instruction { end, ..instruction });
+            }
+            Open::Wait(of, begin) => self.waits.push((of, begin, at.max(begin))),
+            Open::Block(block) => self.found.blocks.push(Block { end: at.max(block.begin), ..block }),
+            Open::Other => {}
         }
     }
 

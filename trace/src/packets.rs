@@ -48,7 +48,7 @@ pub enum EventType {
     SliceBegin = 1,
     /// The last slice of the track that has begun ends.
     SliceEnd = 2,
-    /// Something at one time.
+    /// A slice without a length.
     Instant = 3,
     /// A counter has a value.
     Counter = 4,

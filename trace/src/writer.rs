@@ -122,7 +122,7 @@ impl<W: Write> TraceWriter<W> {
         Ok(Track(self.tracks))
     }
 
-    /// Writes a slice.
+    /// Writes a slice. One without a length is an event at its time, which takes half as many bytes.
     ///
     /// # Errors
     /// Those of the output.
@@ -142,7 +142,7 @@ impl<W: Write> TraceWriter<W> {
         let arguments = arguments.iter().map(argument).collect();
         let event = TrackEvent {
             arguments,
-            kind: Some(EventType::SliceBegin.into()),
+            kind: Some(if begin < end { EventType::SliceBegin } else { EventType::Instant }.into()),
             name,
             track: Some(track),
             flows: leaves.into_iter().collect(),
@@ -150,8 +150,11 @@ impl<W: Write> TraceWriter<W> {
             value: None,
         };
         self.event(begin, event)?;
+        if end <= begin {
+            return Ok(());
+        }
         let kind = Some(EventType::SliceEnd.into());
-        self.event(end.max(begin), TrackEvent { kind, track: Some(track), ..TrackEvent::default() })
+        self.event(end, TrackEvent { kind, track: Some(track), ..TrackEvent::default() })
     }
 
     /// Writes that a counter has a value at a time.

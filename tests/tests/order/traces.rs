@@ -70,20 +70,22 @@ fn read(bytes: &[u8]) -> (Vec<Shown>, HashMap<String, i64>) {
         let Some(event) = &packet.event else { continue };
         let (at, track) = (packet.timestamp.expect("a time"), event.track.expect("a track"));
         match EventType::try_from(event.kind.expect("a kind")).expect("a known kind") {
-            EventType::SliceBegin => {
+            kind @ (EventType::SliceBegin | EventType::Instant) => {
                 let argument = |it: &streamvm_trace::packets::DebugAnnotation| {
                     let value = it.number.map(|number| number.to_string()).or_else(|| it.text.clone());
                     (argument_names[&it.name].clone(), value.unwrap_or_else(|| texts[&it.interned_text].clone()))
                 };
-                open.entry(track).or_default().push(Shown {
+                let slice = Shown {
                     track: tracks[&track].clone(),
                     name: names[&event.name].clone(),
                     begin: at,
-                    end: 0,
+                    end: at,
                     arguments: event.arguments.iter().map(argument).collect(),
                     flows: event.flows.clone(),
                     ending_flows: event.ending_flows.clone(),
-                });
+                };
+                // An event at one time is a slice without a length.
+                if kind == EventType::Instant { slices.push(slice) } else { open.entry(track).or_default().push(slice) }
             }
             EventType::SliceEnd => {
                 let slice = open.get_mut(&track).and_then(Vec::pop).expect("it has begun");
