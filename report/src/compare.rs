@@ -21,7 +21,7 @@ pub struct Comparison {
     pub changes: Vec<Change>,
 }
 
-/// A part of a run whose time is another one in the second run. Of a part that one run lacks, its time there is 0.
+/// A part of a run whose time is another one in the second run. Of a part that one run lacks, or that is not among its longest, its time there is 0.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Change {

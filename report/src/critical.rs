@@ -1,7 +1,7 @@
 //! The critical path: from the end of the last instruction back to the first submission, always to what it began after last.
 //!
-//! An instruction begins after the one before it on its stream, what it waited for, and its submission; what then passes until it begins is *late*. A submission comes after the results that
-//! the host has waited for before it. The same rules give the times that a run would have in which some instructions take no time.
+//! An instruction begins after the one before it on its stream, what it waited for, and its submission; what then passes until it begins is *late*. A submission comes after the results,
+//! the room and the memory that the host has waited for before it. The same rules give the times that a run would have in which some instructions take no time.
 
 use crate::recording::{Block, Instruction, Recording};
 
@@ -17,8 +17,8 @@ enum After {
 /// A part of the critical path.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
-    /// An instruction, from its begin to its end.
-    Ran(u32),
+    /// An instruction, and nanoseconds from its begin to its end.
+    Ran(u32, u64),
     /// Nanoseconds between what an instruction waited for and its begin.
     Late(u64),
     /// Nanoseconds until the host had submitted an instruction.
@@ -30,7 +30,7 @@ pub(crate) struct Path<'r> {
     recording: &'r Recording,
     /// Of each instruction, the one before it on its stream.
     before: Vec<Option<u32>>,
-    /// The times in which the host waited for a result, in the order of their ends.
+    /// The times in which the host waited until an instruction had passed, in the order of their ends.
     waits: Vec<Block>,
     /// How many of these had ended when each instruction was submitted.
     waited: Vec<u32>,
@@ -39,7 +39,7 @@ pub(crate) struct Path<'r> {
 }
 
 impl Path<'_> {
-    pub(crate) fn new(recording: &Recording) -> Path<'_> {
+    pub(crate) fn new(recording: &Recording, begin: u64) -> Path<'_> {
         let mut before = vec![None; recording.instructions.len()];
         for stream in recording.streams.iter().filter(|stream| !stream.is_unordered) {
             for pair in stream.instructions.windows(2) {
@@ -50,7 +50,7 @@ impl Path<'_> {
         let waits: Vec<Block> = recording.blocks.iter().filter(|block| block.source.is_some()).copied().collect();
         let ended = |it: &Instruction| waits.partition_point(|wait| wait.end <= it.submitted) as u32;
         let waited = recording.instructions.iter().map(ended).collect();
-        Path { recording, before, waits, waited, begin: recording.span().0 }
+        Path { recording, before, waits, waited, begin }
     }
 
     /// The parts of the path, last first. Their times add up to the time of the run.
@@ -58,27 +58,42 @@ impl Path<'_> {
         let all = &self.recording.instructions;
         let mut parts = Vec::new();
         let Some(mut at) = (0..all.len() as u32).max_by_key(|place| all[*place as usize].end) else { return parts };
+        // The part comes before this time. A thread may note the end of an instruction a little after another one has gone on.
+        let mut until = all[at as usize].end;
+        let mut back_to = |time: u64| {
+            let (part, time) = (until.saturating_sub(time), time.min(until));
+            until = time;
+            part
+        };
+        // Waits from this one on come after the part.
+        let mut waits = self.waits.len();
         loop {
             let instruction = &all[at as usize];
-            parts.push(Part::Ran(at));
+            back_to(instruction.end);
+            parts.push(Part::Ran(at, back_to(instruction.begin)));
             let (after, ready) = self.after(at);
-            parts.push(Part::Late(instruction.begin.saturating_sub(ready)));
+            parts.push(Part::Late(back_to(ready)));
             match after {
                 After::Instruction(next) => at = next,
-                After::Submission => match self.host(at) {
-                    // The host waited for a result before it submitted this.
-                    Some(next) => {
-                        let since = all[next as usize].end;
-                        parts.push(Part::Host(instruction.submitted.saturating_sub(since)));
-                        at = next;
-                    }
-                    None => {
-                        parts.push(Part::Host(instruction.submitted.saturating_sub(self.begin)));
+                After::Submission => {
+                    waits = waits.min(self.waited[at as usize] as usize);
+                    let Some(last) = self.waits[..waits].iter().rposition(|wait| self.held_up(wait, at)) else {
+                        parts.push(Part::Host(back_to(self.begin)));
                         return parts;
-                    }
-                },
+                    };
+                    // The host waited for a result before it submitted this.
+                    waits = last;
+                    at = self.waits[last].source.unwrap_or(at);
+                    parts.push(Part::Host(back_to(all[at as usize].end)));
+                }
             }
         }
+    }
+
+    /// Whether the host waited for an instruction before `place`, which was not over when the wait began.
+    fn held_up(&self, wait: &Block, place: u32) -> bool {
+        let end = |source: u32| self.recording.instructions[source as usize].end;
+        wait.source.is_some_and(|source| source < place && end(source) > wait.begin)
     }
 
     /// What an instruction began after last, and when that was over.
@@ -90,16 +105,6 @@ impl Path<'_> {
         // Of equal times the submission is the last to be chosen: an instruction can be made faster.
         let submission = std::iter::once((After::Submission, instruction.submitted));
         submission.chain(others).max_by_key(|(_, end)| *end).unwrap_or((After::Submission, instruction.submitted))
-    }
-
-    /// The instruction for whose result the host waited last before it submitted this one, if the wait was not over before.
-    fn host(&self, place: u32) -> Option<u32> {
-        let all = &self.recording.instructions;
-        let of_before = &self.waits[..self.waited[place as usize] as usize];
-        // Waits for what was over when they began held nothing up.
-        let held_up =
-            |wait: &&Block| wait.source.is_some_and(|source| source < place && all[source as usize].end > wait.begin);
-        of_before.iter().rev().find(held_up).and_then(|wait| wait.source)
     }
 
     /// How long the run would take if the instructions that `is_free` accepts took no time, in nanoseconds.

@@ -5,7 +5,7 @@ use hashbrown::HashMap;
 use crate::recording::{Recording, Stream, Text, Why};
 
 /// Why a stream was idle.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Reason {
     /// It waited for an instruction of another stream.
     Waited { stream: u32, name: Text, line: Text },
@@ -35,9 +35,8 @@ impl Time {
     }
 }
 
-/// How a stream spent the time of the run.
-pub(crate) fn time_of(recording: &Recording, stream: &Stream) -> Time {
-    let (begin, end) = recording.span();
+/// How a stream spent the time of the run, from its begin to its end.
+pub(crate) fn time_of(recording: &Recording, stream: &Stream, (begin, end): (u64, u64)) -> Time {
     let mut time = Time::default();
     let mut since = begin;
     let mut instructions: Vec<_> =

@@ -2,6 +2,18 @@
 //!
 //! [`Recording`] is what a trace tells of instructions and threads; [`Report`] is what follows from it: how each stream spent its time, the longest causes of idle time, and the critical
 //! path. Both are plain values; [`Report`] has a text form, and serde's for JSON.
+//!
+//! ```no_run
+//! use streamvm_report::{Recording, Report};
+//!
+//! let file = std::io::BufReader::new(std::fs::File::open("a.pftrace")?);
+//! let report = Report::of(&Recording::read(file)?);
+//! println!("{report}");
+//! for idle in report.idle.iter().filter(|idle| idle.stream == "compute@cpu:0:0") {
+//!     println!("{} ns: {idle}", idle.ns);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 
@@ -12,6 +24,6 @@ mod recording;
 mod report;
 mod text;
 
-pub use compare::Comparison;
+pub use compare::{Change, Comparison};
 pub use recording::{ReadError, Recording};
 pub use report::{Cause, Copies, Critical, Group, Idle, Place, Queue, Report, StreamTime};

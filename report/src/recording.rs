@@ -32,7 +32,7 @@ pub(crate) struct Stream {
 }
 
 /// A text of a trace: a place in its table of texts.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub(crate) struct Text(u32);
 
 /// An instruction. Times are in nanoseconds.
@@ -59,12 +59,12 @@ pub(crate) struct Block {
     pub(crate) line: Text,
     pub(crate) begin: u64,
     pub(crate) end: u64,
-    /// The instruction whose result was waited for, as a place in [`Recording::instructions`].
+    /// The instruction that was waited for, as a place in [`Recording::instructions`]; for room and memory, the last one that ended meanwhile.
     pub(crate) source: Option<u32>,
 }
 
 /// Why a thread of the host was blocked.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Why {
     Result,
     Room,
@@ -84,7 +84,16 @@ pub enum ReadError {
         "no stream of the trace has an instruction: is it one that `streamvm run --trace FILE` or an engine with `VmBuilder::trace` wrote?"
     )]
     NoInstruction,
+    /// It has too many streams.
+    #[error("the trace has {streams} streams; reports are of at most {MOST_STREAMS}")]
+    Streams {
+        /// How many.
+        streams: usize,
+    },
 }
+
+/// A report looks at all that blocked the host once for each stream.
+const MOST_STREAMS: usize = 1024;
 
 /// What a track has.
 #[derive(Copy, Clone)]
@@ -93,7 +102,9 @@ enum Track {
     Stream(u32),
     /// What its instructions waited for.
     Waits(u32),
-    /// Something else, such as a thread.
+    /// The process.
+    Process,
+    /// A device or a thread.
     Other,
 }
 
@@ -104,7 +115,7 @@ type At = (u32, u64);
 #[derive(Default)]
 struct Reading {
     found: Recording,
-    tracks: HashMap<u64, (Track, String)>,
+    tracks: HashMap<u64, Track>,
     streams: HashMap<String, u32>,
     texts: HashMap<String, Text>,
     /// The names of slices and arguments, and texts of arguments, by their numbers in the trace.
@@ -151,7 +162,11 @@ impl Recording {
             }
         }
         let found = reading.finish();
-        if found.instructions.is_empty() { Err(ReadError::NoInstruction) } else { Ok(found) }
+        match (found.instructions.len(), found.streams.len()) {
+            (0, _) => Err(ReadError::NoInstruction),
+            (_, streams) if streams > MOST_STREAMS => Err(ReadError::Streams { streams }),
+            _ => Ok(found),
+        }
     }
 
     /// How many instructions it has.
@@ -216,20 +231,21 @@ impl Reading {
         new
     }
 
-    /// A track of a stream is named for the stream, as in `compute@cpu:0:0`; that of its waits ends with `waits`, and those of workers are below it.
+    /// A track of a stream is below that of its device and named for the stream, as in `compute@cpu:0:0`; that of its waits ends with `waits`, and those of workers are below it.
     fn track(&mut self, track: TrackDescriptor) {
-        let name = track.name().to_owned();
-        let parent = self.tracks.get(&track.parent()).map(|(parent, _)| *parent);
-        let kind = match (name.strip_suffix(" waits"), parent) {
-            (_, Some(Track::Stream(stream))) => {
+        let name = track.name();
+        let kind = match (self.tracks.get(&track.parent()), name.strip_suffix(" waits")) {
+            _ if track.process.is_some() => Track::Process,
+            (Some(&Track::Stream(stream)), _) => {
                 self.found.streams[stream as usize].is_unordered = true;
                 Track::Stream(stream)
             }
-            _ if track.counter.is_some() || !name.contains('@') => Track::Other,
-            (Some(stream), _) => Track::Waits(self.stream(stream)),
-            (None, _) => Track::Stream(self.stream(&name)),
+            // Below a device, not below the process as threads are, whose names are anything.
+            (Some(Track::Other), Some(stream)) => Track::Waits(self.stream(stream)),
+            (Some(Track::Other), None) => Track::Stream(self.stream(name)),
+            _ => Track::Other,
         };
-        self.tracks.insert(track.uuid(), (kind, name));
+        self.tracks.insert(track.uuid(), kind);
     }
 
     fn stream(&mut self, name: &str) -> u32 {
@@ -243,7 +259,7 @@ impl Reading {
     }
 
     fn event(&mut self, at: u64, event: &TrackEvent) {
-        let Some(&(track, _)) = self.tracks.get(&event.track()) else { return };
+        let Some(&track) = self.tracks.get(&event.track()) else { return };
         match event.kind() {
             EventType::SliceBegin => {
                 let open = self.begin(at, track, event);
@@ -297,7 +313,7 @@ impl Reading {
                 self.entering.extend(event.ending_flows.iter().map(|arrow| (*arrow, Entered::Instruction(of))));
                 Open::Other
             }
-            (Track::Other, name) => {
+            (Track::Other | Track::Process, name) => {
                 let why = match name {
                     "wait" => Why::Result,
                     "wait for room" => Why::Room,
@@ -317,7 +333,7 @@ impl Reading {
 
     fn finish(self) -> Recording {
         let Reading { mut found, waits, mut leaving, entering, .. } = self;
-        found.instructions.sort_by_key(|it| it.order);
+        found.instructions.sort_unstable_by_key(|it| (it.order, it.stream, it.number));
         for (place, instruction) in found.instructions.iter().enumerate() {
             found.streams[instruction.stream as usize].instructions.push(place as u32);
         }
@@ -357,6 +373,14 @@ impl Reading {
             found.sources.push(source);
         }
         found.blocks.sort_by_key(|block| (block.end, std::cmp::Reverse(block.begin)));
+        if found.blocks.iter().any(|block| matches!(block.why, Why::Room | Why::Memory)) {
+            let mut ends: Vec<(u64, u32)> = found.instructions.iter().map(|it| it.end).zip(0..).collect();
+            ends.sort_unstable();
+            for block in found.blocks.iter_mut().filter(|block| matches!(block.why, Why::Room | Why::Memory)) {
+                let last = ends[..ends.partition_point(|(end, _)| *end <= block.end)].last();
+                block.source = last.filter(|(end, _)| *end > block.begin).map(|(_, place)| *place);
+            }
+        }
         found
     }
 }

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 use serde::Serialize;
 
 use crate::critical::{Part, Path};
@@ -50,7 +50,7 @@ pub struct StreamTime {
     pub not_submitted_ns: u64,
     /// Nothing was submitted to it, because a thread of the host waited for a result.
     pub host_waits_ns: u64,
-    /// As above, because the engine had no room for more instructions ([`Report::idle`] tells where), memory was exhausted, or a critical section was open.
+    /// As above, because the host waited for room for more instructions, for memory, or for the end of a critical section: [`Report::idle`] tells where.
     pub held_ns: u64,
     /// Its next instruction could have begun, and no thread ran it yet.
     pub late_ns: u64,
@@ -70,7 +70,7 @@ pub struct Idle {
     pub cause: Cause,
     /// What it, or the host, waited for.
     pub of: Option<Place>,
-    /// The line that blocked the host; or of the instruction that ended the time.
+    /// The line that blocked the host; or of the instruction that ended the time; `None` where it waited, and at the end of the run.
     pub at: Option<String>,
 }
 
@@ -83,11 +83,11 @@ pub enum Cause {
     Waited,
     /// Nothing was submitted to it.
     NotSubmitted,
-    /// The host waited for a result.
+    /// The host waited for a result; in vain without [`Idle::of`].
     HostWaited,
     /// The engine had no room for more instructions: those that may be pending were.
     NoRoom,
-    /// Memory was exhausted, so a submission waited until all that was pending had passed.
+    /// The host waited until a device had given memory, or some was free.
     NoMemory,
     /// A critical section of another thread was open.
     Section,
@@ -141,7 +141,7 @@ pub struct Group {
 pub struct Copies {
     /// In which streams of copies were busy: one or more.
     pub copying_ns: u64,
-    /// In which another stream was busy meanwhile.
+    /// In which a stream of computations was busy meanwhile.
     pub beside_ns: u64,
 }
 
@@ -161,24 +161,21 @@ impl Report {
         let (begin, end) = recording.span();
         let (mut streams, mut idle) = (Vec::new(), Vec::new());
         for stream in recording.streams.iter().filter(|stream| !stream.instructions.is_empty()) {
-            let time = time_of(recording, stream);
+            let time = time_of(recording, stream, (begin, end));
             streams.push(stream_time(&stream.name, stream.instructions.len() as u64, &time));
             idle.extend(time.idle.into_iter().map(|(reason, times)| (stream.name.as_str(), reason, times)));
         }
         streams.sort_by(|one, other| one.stream.cmp(&other.stream));
-        let mut idle: Vec<Idle> = idle.into_iter().map(|it| cause(recording, it)).collect();
-        idle.sort_by(|one, other| {
-            let key = |it: &Idle| (Reverse(it.ns), it.stream.clone(), it.at.clone());
-            key(one).cmp(&key(other))
-        });
+        idle.sort_unstable_by_key(|(stream, reason, (ns, _))| (Reverse(*ns), *stream, *reason));
         idle.truncate(MOST);
+        let idle = idle.into_iter().map(|it| cause(recording, it)).collect();
         Report {
             total_ns: end - begin,
             instructions: recording.instructions.len() as u64,
             is_cut: recording.is_cut,
             streams,
             idle,
-            critical_path: critical(recording, end - begin),
+            critical_path: critical(recording, (begin, end)),
             copies: copies(recording),
             queue: queue(recording),
         }
@@ -222,21 +219,19 @@ fn cause(recording: &Recording, (stream, reason, (ns, times)): (&str, Reason, (u
     Idle { stream: stream.to_owned(), ns, times, cause, of, at }
 }
 
-fn critical(recording: &Recording, total: u64) -> Critical {
-    let path = Path::new(recording);
+fn critical(recording: &Recording, (begin, end): (u64, u64)) -> Critical {
+    let path = Path::new(recording, begin);
     let mut found = Critical { host_ns: 0, late_ns: 0, ran_ns: 0, groups: Vec::new() };
     let mut groups: HashMap<(u32, Text, Text), (u64, u64)> = HashMap::new();
-    // A damaged trace may have times whose sums are no numbers.
-    let add = |sum: &mut u64, ns| *sum = sum.saturating_add(ns);
     for part in path.parts() {
         match part {
-            Part::Host(ns) => add(&mut found.host_ns, ns),
-            Part::Late(ns) => add(&mut found.late_ns, ns),
-            Part::Ran(place) => {
+            Part::Host(ns) => found.host_ns += ns,
+            Part::Late(ns) => found.late_ns += ns,
+            Part::Ran(place, took) => {
                 let it = &recording.instructions[place as usize];
                 let (ns, times) = groups.entry((it.stream, it.name, it.line)).or_default();
-                add(ns, it.end - it.begin);
-                add(&mut found.ran_ns, it.end - it.begin);
+                *ns += took;
+                found.ran_ns += took;
                 *times += 1;
             }
         }
@@ -251,38 +246,51 @@ fn critical(recording: &Recording, total: u64) -> Critical {
         let text = |text: Text| recording.text(text).to_owned();
         let stream = Some(recording.streams[stream as usize].name.clone());
         let of = Place { stream, name: text(name), line: text(line) };
-        Group { of, ns, times, would_save_ns: total.saturating_sub(would_take) }
+        Group { of, ns, times, would_save_ns: (end - begin).saturating_sub(would_take) }
     }));
     found
 }
 
-/// Streams of copies are those whose type says so.
+/// What a stream does, by its type.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Does {
+    Compute,
+    Copy,
+    Other,
+}
+
+fn does(stream: &str) -> Does {
+    match stream.split('@').next() {
+        Some("compute") => Does::Compute,
+        Some("h2d" | "d2h") => Does::Copy,
+        _ => Does::Other,
+    }
+}
+
 fn copies(recording: &Recording) -> Option<Copies> {
-    let copying: HashSet<u32> =
-        (0..).zip(&recording.streams).filter(|(_, it)| is_of_copies(&it.name)).map(|(place, _)| place).collect();
-    // Begins and ends of instructions: how many run, on streams of copies and on others.
+    let does: Vec<Does> = recording.streams.iter().map(|it| does(&it.name)).collect();
+    // Begins and ends of instructions: how many run, on streams of computations and of copies.
     let mut changes = Vec::with_capacity(2 * recording.instructions.len());
     for it in &recording.instructions {
-        let is_copy = copying.contains(&it.stream);
-        changes.push((it.begin, 1, is_copy));
-        changes.push((it.end, -1, is_copy));
+        let does = does[it.stream as usize];
+        if does != Does::Other {
+            changes.push((it.begin, 1, does));
+            changes.push((it.end, -1, does));
+        }
     }
     changes.sort_unstable();
     let (mut running, mut since) = ([0i64; 2], 0);
     let mut found = Copies { copying_ns: 0, beside_ns: 0 };
-    for (at, change, is_copy) in changes {
-        if running[1] > 0 {
+    for (at, change, does) in changes {
+        let [computing, copying] = running;
+        if copying > 0 {
             found.copying_ns += at - since;
-            found.beside_ns += if running[0] > 0 { at - since } else { 0 };
+            found.beside_ns += if computing > 0 { at - since } else { 0 };
         }
         since = at;
-        running[usize::from(is_copy)] += change;
+        running[usize::from(does == Does::Copy)] += change;
     }
     (found.copying_ns > 0).then_some(found)
-}
-
-fn is_of_copies(stream: &str) -> bool {
-    ["h2d@", "d2h@", "d2d@", "p2p@"].iter().any(|copies| stream.starts_with(copies))
 }
 
 fn queue(recording: &Recording) -> Queue {

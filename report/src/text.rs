@@ -44,6 +44,7 @@ impl Display for Idle {
         match self.cause {
             Cause::Waited => write!(f, "waited for {of}")?,
             Cause::NotSubmitted => write!(f, "nothing was submitted until {at}")?,
+            Cause::HostWaited if self.of.is_none() => write!(f, "the host waited at {at} in vain")?,
             Cause::HostWaited => write!(f, "the host waited at {at} for {of}")?,
             Cause::NoRoom => write!(f, "the host waited at {at} until fewer instructions were pending")?,
             Cause::NoMemory => write!(f, "the host waited at {at} for memory")?,
@@ -82,7 +83,7 @@ impl Display for Report {
                 part(it.late_ns)
             )?;
         }
-        let longest = |ns: &&Idle| ns.ns * 100 >= total;
+        let longest = |it: &&Idle| u128::from(it.ns) * 100 >= u128::from(total);
         if self.idle.iter().any(|it| longest(&it)) {
             writeln!(f, "\nwhy streams were idle, 1 % of the time or more")?;
         }

@@ -17,8 +17,8 @@ pub struct Packets<R> {
 /// Before each packet: that it is field 1, whose value has a length.
 const PACKET: u8 = 1 << 3 | 2;
 
-/// No packet of a trace of streamvm is as long: a length above is none.
-const LONGEST: u64 = 1 << 24;
+/// No packet of a trace of streamvm is as long. A packet takes up to 40 times as much memory as bytes when it is read.
+const LONGEST: u64 = 1 << 20;
 
 impl<R: BufRead> Packets<R> {
     /// Reads the trace from `input`.

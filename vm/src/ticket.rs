@@ -48,7 +48,7 @@ impl<'vm> Ticket<'vm> {
         self.engine.may_wait()?;
         let site = Site::caller();
         for point in self.points() {
-            self.engine.wait_for(point, deadline, site)?;
+            self.engine.wait_for(point, deadline, Some(site))?;
         }
         first_failure(self.engine, &self.submitted)
     }

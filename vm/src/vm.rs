@@ -253,7 +253,7 @@ impl Vm {
     /// * [`Error::WouldDeadlock`] on a thread of an engine.
     #[track_caller]
     pub fn wait_all(&self) -> Result<(), Error> {
-        self.engine.drain(Deadline::current())?;
+        self.engine.drain(Deadline::current(), Some(Site::caller()))?;
         self.report()
     }
 
@@ -397,7 +397,7 @@ impl Vm {
         self.engine.may_wait()?;
         self.owner.shut_down.store(true, Ordering::Relaxed);
         let pending = "the engine is closed; what is pending goes on, but for loops, which end at their next round";
-        if let Err(mut error) = self.engine.drain(until) {
+        if let Err(mut error) = self.engine.drain(until, Some(Site::caller())) {
             if let Error::Timeout { advice, .. } = &mut error {
                 *advice = pending;
                 self.engine.stops_loops.store(true, Ordering::Relaxed);
@@ -429,7 +429,8 @@ impl Owner {
     /// on a thread of an engine: then the threads end by themselves.
     fn end(&self) {
         self.engine.end();
-        if self.shut_down.load(Ordering::Relaxed) || engine_thread::is_here() || self.engine.drain(None).is_err() {
+        if self.shut_down.load(Ordering::Relaxed) || engine_thread::is_here() || self.engine.drain(None, None).is_err()
+        {
             return self.engine.leave_threads();
         }
         self.engine.end_threads(None);

@@ -176,13 +176,15 @@ pub fn run_script(
     // The trace is complete only once the engine is dropped.
     drop(vm);
     drop(armed);
-    if let Some(kept) = kept.filter(|_| !matches!(result, Err(Stop::Output(_)))) {
-        let printed = kept.print(out).map_err(Stop::Output);
+    let report = kept.filter(|_| !matches!(result, Err(Stop::Output(_)))).map(KeptTrace::report).transpose();
+    if let Ok(Some(report)) = &report {
+        let printed = write!(out, "\n{report}").map_err(Stop::Output);
         result = result.and(printed);
     }
     let exit = finish(result.and_then(|()| out.flush().map_err(Stop::Output)), &source, err);
     // The files are finished even if stderr cannot be written.
-    let messages = outputs.finish(&profile);
+    let mut messages = outputs.finish(&profile);
+    messages.extend(report.err());
     let exit = exit?;
     messages.iter().try_for_each(|message| writeln!(err, "{message}"))?;
     Ok(if messages.is_empty() { exit } else { Exit::Failed })

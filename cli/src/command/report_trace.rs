@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufReader, Seek, Write};
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use streamvm_report::{Comparison, ReadError, Recording, Report};
@@ -66,55 +67,74 @@ fn read(path: &Path, err: &mut dyn Write) -> io::Result<Option<Report>> {
     }
 }
 
-/// The trace of a run whose report is printed at its end: a file without a name.
+/// The trace of a run whose report is printed at its end: a file without a name, and the first error of writing to it.
 #[derive(Debug)]
-pub(crate) struct KeptTrace(File);
+pub(crate) struct KeptTrace(File, Arc<Mutex<Option<io::Error>>>);
+
+/// Writes to the file of a [`KeptTrace`].
+#[derive(Debug)]
+pub(crate) struct KeptWriter(File, Arc<Mutex<Option<io::Error>>>);
+
+impl KeptWriter {
+    /// After an error nothing more is written. A trace that is written elsewhere, too, goes on.
+    fn write(&mut self, bytes: &[u8]) {
+        let mut failed = self.1.lock().unwrap_or_else(PoisonError::into_inner);
+        if failed.is_none() {
+            *failed = self.0.write_all(bytes).err();
+        }
+    }
+}
 
 impl KeptTrace {
     /// A file, and its writer.
     ///
     /// # Errors
     /// It cannot be made.
-    pub(crate) fn begin() -> io::Result<(KeptTrace, File)> {
-        let file = tempfile::tempfile()?;
-        Ok((KeptTrace(file.try_clone()?), file))
+    pub(crate) fn begin() -> io::Result<(KeptTrace, KeptWriter)> {
+        let (file, failed) = (tempfile::tempfile()?, Arc::default());
+        Ok((KeptTrace(file.try_clone()?, Arc::clone(&failed)), KeptWriter(file, failed)))
     }
 
-    /// Prints the report, once the engine is over.
+    /// The report, once the engine is over.
     ///
     /// # Errors
-    /// Those of `out`, and of the file.
-    pub(crate) fn print(self, out: &mut dyn Write) -> io::Result<()> {
-        let KeptTrace(mut file) = self;
-        file.rewind()?;
-        match Recording::read(BufReader::new(file)) {
-            Ok(recording) => write!(out, "\n{}", without_controls(&Report::of(&recording).to_string())),
-            Err(ReadError::NoInstruction) => writeln!(out, "\nno instruction ran, so there is nothing to report"),
-            Err(ReadError::Input(error)) => Err(error),
-            Err(error) => Err(io::Error::other(error)),
+    /// The message about a trace that could not be kept or read.
+    pub(crate) fn report(self) -> Result<String, String> {
+        let KeptTrace(mut file, failed) = self;
+        let failed = failed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let read = || {
+            failed.map_or(Ok(()), Err)?;
+            file.rewind()?;
+            Recording::read(BufReader::new(file))
+        };
+        match read() {
+            Ok(recording) => Ok(without_controls(&Report::of(&recording).to_string()).into_owned()),
+            Err(ReadError::NoInstruction) => Ok("no instruction ran, so there is nothing to report\n".to_owned()),
+            Err(error) => Err(format!("error: no report: the trace that it needs could not be kept: {error}")),
         }
     }
 }
 
 /// Writes the trace of a run to the file that an option names, and to that of [`KeptTrace`].
 #[derive(Debug)]
-pub(crate) struct Both<W>(Option<W>, Option<File>);
+pub(crate) struct Both<W>(Option<W>, Option<KeptWriter>);
 
 /// A writer to those of both that are there; `None` if none is.
-pub(crate) fn both<W: Write>(named: Option<W>, kept: Option<File>) -> Option<Both<W>> {
+pub(crate) fn both<W: Write>(named: Option<W>, kept: Option<KeptWriter>) -> Option<Both<W>> {
     (named.is_some() || kept.is_some()).then_some(Both(named, kept))
 }
 
 impl<W: Write> Write for Both<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(kept) = &mut self.1 {
+            kept.write(bytes);
+        }
         self.0.as_mut().map_or(Ok(()), |named| named.write_all(bytes))?;
-        self.1.as_mut().map_or(Ok(()), |kept| kept.write_all(bytes))?;
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.as_mut().map_or(Ok(()), Write::flush)?;
-        self.1.as_mut().map_or(Ok(()), Write::flush)
+        self.0.as_mut().map_or(Ok(()), Write::flush)
     }
 }
 

@@ -105,7 +105,7 @@ impl Map {
     }
 }
 
-/// Checks a call and computes it. It is compiled once for each number of inputs.
+/// Checks a call and computes it. It is compiled once for each number of inputs, and kind of function.
 ///
 /// # Safety
 ///

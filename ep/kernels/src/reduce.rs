@@ -376,9 +376,11 @@ fn typed<T>(row: InRow<u8>) -> InRow<T> {
     InRow { first: row.first.cast(), stride: row.stride }
 }
 
+/// Checks a call and folds what its output needs. It is compiled once for all folds and dtypes.
+///
 /// # Safety
 ///
-/// * `steps` are those of a fold of elements of `dtype`.
+/// * `steps` are those of a fold of elements of `dtype`, whose states fit into [`Slot`]s.
 unsafe fn run(call: &mut KernelCall<'_, '_>, dtype: DType, op: Op, steps: &dyn Steps) -> Result<(), KernelError> {
     let ([a], out) = checked_operands(call, [dtype], dtype, InPlace::Refused)?;
     check_inferred(op, [a], out, call)?;

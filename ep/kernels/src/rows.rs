@@ -325,7 +325,7 @@ impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for SideBySide<A, O, F> {
             }
             return;
         }
-        // The rows do not overlap, which the compiler lets the loop test once.
+        // Vectors are for rows that do not overlap, which the compiler lets the loop test once.
         for i in 0..length {
             let i = one_by_one::<S>(i);
             // SAFETY: the caller of `new` guarantees this for every index below `length`.

@@ -367,7 +367,7 @@ impl streamvm_instructions::Engine for Handle {
         let waited = match self.last_writes(id, part) {
             Ok((engine, awaited)) => awaited
                 .iter()
-                .try_for_each(|write| engine.wait_for(write.point, deadline, site))
+                .try_for_each(|write| engine.wait_for(write.point, deadline, Some(site)))
                 .and_then(|()| awaited.iter().try_for_each(|write| engine.outcome(write))),
             // A thread that may not wait gets the same error as while the engine existed.
             Err(outcome) => self.may_wait().and(outcome),

@@ -71,7 +71,8 @@ impl OomRecovery {
             Step::Drain => {
                 self.step = Step::GiveBack;
                 log::debug!("out of memory: draining {} pending instructions", engine.streams.pending());
-                engine.drain(Deadline::current())
+                // The submission's own wait for memory is in the trace.
+                engine.drain(Deadline::current(), None)
             }
             Step::GiveBack => {
                 self.step = Step::Last;

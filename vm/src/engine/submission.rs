@@ -218,7 +218,7 @@ impl Engine {
                 Stopped::Closed => return Err(Error::shutdown().called_from(list.site())),
                 Stopped::Full => {
                     let room = || self.wait_for_room(list.instructions().len() as u64, full);
-                    match self.blocking((full != Full::Refuses).then_some(Why::Room), list.site(), room) {
+                    match self.blocking(full, Some(Why::Room), list.site(), room) {
                         Ok(room) => granted = room,
                         // The engine was closed meanwhile.
                         Err(Error::Shutdown { .. }) if full == Full::BlocksToRead => reads = true,
@@ -235,13 +235,9 @@ impl Engine {
                     let about = |error: Error| {
                         error.about(Some(line), &what_with_output(list, line), instruction.site).not_submitted()
                     };
-                    let why = match *obstacle {
-                        Obstacle::Memory(..) | Obstacle::Fresh(..) => Some(Why::Memory),
-                        Obstacle::Held(..) if full != Full::Refuses => Some(Why::Section),
-                        _ => None,
-                    };
+                    let why = obstacle.blocks();
                     let remove = || self.remove(*obstacle, full, &mut recovery);
-                    self.blocking(why, instruction.site, remove).map_err(about)?;
+                    self.blocking(full, why, instruction.site, remove).map_err(about)?;
                 }
             }
             let pass = match &granted {
@@ -256,8 +252,10 @@ impl Engine {
         }
     }
 
-    /// Calls `wait`; a trace tells that the caller was blocked meanwhile, and why.
-    fn blocking<T>(&self, why: Option<Why>, site: Site, wait: impl FnOnce() -> T) -> T {
+    /// Calls `wait`; a trace tells that the caller was blocked meanwhile, and why. Room and sections are not waited for by threads of an engine and with [`Full::Refuses`].
+    fn blocking<T>(&self, full: Full, why: Option<Why>, site: Site, wait: impl FnOnce() -> T) -> T {
+        let refuses = full == Full::Refuses || engine_thread::is_here();
+        let why = why.filter(|why| *why == Why::Memory || !refuses);
         let Some((timeline, why)) = self.timeline.as_ref().zip(why) else { return wait() };
         let began = timeline.now();
         let waited = wait();
@@ -410,7 +408,8 @@ impl Engine {
                 Ok(created) => break created,
                 Err(obstacle) => {
                     drop(state);
-                    self.remove(*obstacle, Full::Blocks, &mut recovery)?;
+                    let why = obstacle.blocks();
+                    self.blocking(Full::Blocks, why, site, || self.remove(*obstacle, Full::Blocks, &mut recovery))?;
                 }
             }
         };

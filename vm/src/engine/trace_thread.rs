@@ -87,7 +87,7 @@ fn noted(env: &Environment, timeline: &Timeline) -> Vec<(Arc<str>, Event)> {
     add("", timeline.completion.take());
     add("", timeline.callers.take());
     if is_cut {
-        log::warn!("the trace of the engine leaves out instructions: it is written slower than they run");
+        log::warn!("the trace of the engine leaves out instructions or waits: it is written slower than they come");
     }
     all
 }

@@ -49,17 +49,21 @@ impl Engine {
         self.handle.may_wait()
     }
 
-    /// Blocks until `point` has passed; a trace has the site.
+    /// Blocks until `point` has passed; a trace shows that, if there is a site.
     ///
     /// # Errors
     /// [`Error::Timeout`] at the deadline; [`Error::Stalled`] in simulated mode without one; those of [`Engine::may_wait`].
     #[track_caller]
-    pub(crate) fn wait_for(&self, point: Point, deadline: Option<Deadline>, site: Site) -> Result<(), Error> {
+    pub(crate) fn wait_for(&self, point: Point, deadline: Option<Deadline>, site: Option<Site>) -> Result<(), Error> {
         // Also of a wait that is over at once: in a run in which others take less time, it might be the one that counts.
-        let began = self.timeline.as_ref().map(|it| (it, it.now()));
+        let noted = self.timeline.as_ref().zip(site).map(|(timeline, site)| (timeline, site, timeline.now()));
         let waited = self.wait_unseen(point, deadline);
-        if let Some((timeline, began)) = began {
-            timeline.blocked(Why::Result(point), site, began);
+        if let Some((timeline, site, began)) = noted {
+            match waited {
+                Ok(()) => timeline.blocked(Why::Result(point), site, began),
+                Err(Error::Timeout { .. } | Error::Stalled { .. }) => timeline.blocked(Why::InVain, site, began),
+                Err(_) => {}
+            }
         }
         waited?;
         if let Some(observer) = &self.observer {
@@ -155,15 +159,14 @@ impl Engine {
         self.failures.outcome(awaited).map_or(Ok(()), |failure| Err(Error::Failed(failure)))
     }
 
-    /// Blocks until everything submitted so far has passed.
+    /// Blocks until everything submitted so far has passed; a trace shows that, if there is a site.
     ///
     /// # Errors
     /// As [`Engine::wait_for`].
     #[track_caller]
-    pub(crate) fn drain(&self, deadline: Option<Deadline>) -> Result<(), Error> {
+    pub(crate) fn drain(&self, deadline: Option<Deadline>, site: Option<Site>) -> Result<(), Error> {
         self.may_wait()?;
         let points: Vec<Point> = self.streams.iter().flat_map(|stream_state| stream_state.open_points()).collect();
-        let site = Site::caller();
         for point in points {
             self.wait_for(point, deadline, site)?;
         }

@@ -1,5 +1,5 @@
-//! What a trace shows: for each stream a track of its instructions and one of what they waited for, for each thread that launches a track of its launches, and
-//! counters.
+//! What a trace shows: for each stream a track of its instructions and one of what they waited for, for each thread that launches a track of its launches, for each thread of the
+//! host a track of when it was blocked, and counters.
 //!
 //! An arrow leads from the end of an instruction to the one that waited for it. It joins two slices of their own, `record` and `met`, beside those of the instructions: who clicks at an
 //! arrow sees its two ends, and not all that came before. It does not end at the `wait`, which begins before what was waited for is over: Perfetto draws an arrow from the slice
@@ -12,8 +12,9 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::mem;
 use std::sync::Arc;
+use std::thread::ThreadId;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use streamvm_ep::DeviceId;
 use streamvm_stream::{Point, StreamId, StreamKey};
 use streamvm_trace::{Argument, Slice, TraceWriter, Track};
@@ -24,7 +25,7 @@ use crate::tasks::timeline::{Blocked, Event, Ran, Why};
 /// Of how many of the last instructions of a stream the ends are known, for what waits for them.
 const ENDS: usize = 1 << 16;
 
-/// How many instructions may wait for ends that are not known. Older ones are shown with the arrows that are known.
+/// How many instructions, and how many waits of threads of the host, may be held back for ends that are not known. Older ones are shown with the arrows that are known.
 const OPEN: usize = 1 << 12;
 
 /// Writes a trace of what threads have noted.
@@ -32,6 +33,10 @@ pub(crate) struct TimelineWriter<W: Write> {
     writer: TraceWriter<W>,
     devices: HashMap<DeviceId, Track>,
     threads: HashMap<String, Track>,
+    /// The tracks of threads of the host that were blocked.
+    caller_tracks: HashMap<ThreadId, Track>,
+    /// The names that these have.
+    caller_names: HashSet<Box<str>>,
     streams: HashMap<StreamId, Stream>,
     pending: Track,
     bytes: Track,
@@ -96,6 +101,8 @@ impl<W: Write> TimelineWriter<W> {
             writer,
             devices,
             threads,
+            caller_tracks: HashMap::new(),
+            caller_names: HashSet::new(),
             streams,
             pending,
             bytes,
@@ -216,7 +223,14 @@ impl<W: Write> TimelineWriter<W> {
         let Some(stream) = self.streams.get_mut(&ran.point.stream) else { return Ok(()) };
         if stream.launches {
             if let Some(began) = ran.began {
-                let track = track_of(thread, &mut self.threads, &mut self.writer)?;
+                let track = match self.threads.get(thread) {
+                    Some(track) => *track,
+                    None => {
+                        let track = self.writer.track(thread, None)?;
+                        self.threads.insert(thread.to_owned(), track);
+                        track
+                    }
+                };
                 let (site, stream) = (ran.site.to_string(), stream.key.to_string());
                 let arguments = [
                     ("stream", Argument::Text(&stream)),
@@ -357,8 +371,8 @@ impl<W: Write> TimelineWriter<W> {
             },
             _ => None,
         };
-        let Blocked { why, thread, site, began, ended } = blocked;
-        let track = track_of(&thread, &mut self.threads, &mut self.writer)?;
+        let Blocked { why, thread, name, site, began, ended } = blocked;
+        let track = self.track_of_caller(thread, &name)?;
         let (line, leaves) = (site.to_string(), None);
         let mut arguments = vec![("line", Argument::Text(&line))];
         arguments.extend(source.as_ref().map(|(_, source)| ("for", Argument::Rare(source))));
@@ -369,22 +383,22 @@ impl<W: Write> TimelineWriter<W> {
         self.writer.slice(&Slice { track, name: "met", begin: end, end, arguments: &[], leaves, enters: &[arrow] })
     }
 
+    /// The track of a thread of the host. Threads may share a name, which then has the number of the thread, too.
+    fn track_of_caller(&mut self, thread: ThreadId, name: &str) -> io::Result<Track> {
+        if let Some(track) = self.caller_tracks.get(&thread) {
+            return Ok(*track);
+        }
+        let is_free = self.caller_names.insert(name.into());
+        let track = match is_free {
+            true => self.writer.track(name, None)?,
+            false => self.writer.track(&format!("{name} {thread:?}"), None)?,
+        };
+        self.caller_tracks.insert(thread, track);
+        Ok(track)
+    }
+
     /// When an instruction was over, if that is known.
     fn end_of(&self, point: Point) -> Option<u64> {
         self.streams.get(&point.stream)?.ends.get(&point.seq).copied()
     }
-}
-
-/// The track of a thread that launches, or of a caller.
-fn track_of<W: Write>(
-    thread: &str,
-    threads: &mut HashMap<String, Track>,
-    writer: &mut TraceWriter<W>,
-) -> io::Result<Track> {
-    if let Some(track) = threads.get(thread) {
-        return Ok(*track);
-    }
-    let track = writer.track(thread, None)?;
-    threads.insert(thread.to_owned(), track);
-    Ok(track)
 }

@@ -18,6 +18,7 @@ use crate::execute::environment::Environment;
 use crate::submit::state::{Prepared, Recorded, State, Undo, UsePlace};
 use crate::tasks::memory::{Memory, PoolId};
 use crate::tasks::resource::{Contents, Known};
+use crate::tasks::timeline::Why;
 
 /// Bytes. A released block of at most one page may serve any smaller request: saving less memory than a page is not worth a wait.
 const SMALL_BLOCK: usize = 4096;
@@ -40,6 +41,17 @@ pub(crate) enum Obstacle {
     Fresh(PoolId, usize),
     /// Another thread has this critical section over a resource of the list open; so many sections had ended by then.
     Held(u64, OpenSection),
+}
+
+impl Obstacle {
+    /// Why removing it may block the submitter.
+    pub(crate) fn blocks(&self) -> Option<Why> {
+        match self {
+            Obstacle::Memory(..) | Obstacle::Fresh(..) => Some(Why::Memory),
+            Obstacle::Held(..) => Some(Why::Section),
+            Obstacle::Refused(_) | Obstacle::Stream(_) | Obstacle::Pool(_) => None,
+        }
+    }
 }
 
 impl From<Error> for Box<Obstacle> {

@@ -3,6 +3,7 @@
 //! Each thread context and worker has a list of its own ([`Events`]), as it has counters for profiles: the thread that runs it writes, and the thread that writes
 //! the trace competes for the lock, a hundred times a second. The completion has a list, too, of what devices have finished, and callers that were blocked share one.
 
+use std::thread::ThreadId;
 use std::time::Instant;
 
 use smallvec::SmallVec;
@@ -43,7 +44,9 @@ pub(crate) enum Event {
 /// A time in which a caller was blocked.
 pub(crate) struct Blocked {
     pub(crate) why: Why,
-    pub(crate) thread: Box<str>,
+    pub(crate) thread: ThreadId,
+    /// The name of the thread.
+    pub(crate) name: Box<str>,
     pub(crate) site: Site,
     pub(crate) began: u64,
     pub(crate) ended: u64,
@@ -54,6 +57,8 @@ pub(crate) struct Blocked {
 pub(crate) enum Why {
     /// Until an instruction had passed.
     Result(Point),
+    /// Until a time limit, or until nothing could go on.
+    InVain,
     /// Until fewer instructions were pending.
     Room,
     /// Until the device had given memory, or some was free.
@@ -65,7 +70,7 @@ pub(crate) enum Why {
 impl Why {
     pub(crate) fn text(self) -> &'static str {
         match self {
-            Why::Result(_) => "wait",
+            Why::Result(_) | Why::InVain => "wait",
             Why::Room => "wait for room",
             Why::Memory => "wait for memory",
             Why::Section => "wait for a section",
@@ -152,8 +157,9 @@ impl Timeline {
     /// Notes that this thread was blocked, from `began` until now.
     pub(crate) fn blocked(&self, why: Why, site: Site, began: u64) {
         let thread = std::thread::current();
-        let name = thread.name().map_or_else(|| format!("{:?}", thread.id()), str::to_owned);
-        self.callers.add(Event::Blocked(Blocked { why, thread: name.into(), site, began, ended: self.now() }));
+        let name = thread.name().unwrap_or("a thread").into();
+        let ended = self.now();
+        self.callers.add(Event::Blocked(Blocked { why, thread: thread.id(), name, site, began, ended }));
     }
 
     fn at(&self, time: Instant) -> u64 {
