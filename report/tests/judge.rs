@@ -239,3 +239,25 @@ fn other_files_are_refused() {
     // A packet that claims to be longer than any.
     assert!(refused(&[0x0a, 0xff, 0xff, 0xff, 0xff, 0x7f]).contains("bytes"));
 }
+
+/// The trace of streams with one instruction each, from 0 to `end`.
+fn streams(count: usize, end: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut writer = TraceWriter::new(&mut bytes, "streams").unwrap();
+    let device = writer.track("cuda:0", None).unwrap();
+    for place in 0..count {
+        let track = writer.track(&format!("compute@cuda:0:{place}"), Some(device)).unwrap();
+        slice(&mut writer, track, "op", (0, end), &[], None, &[]);
+    }
+    writer.finish().unwrap();
+    bytes
+}
+
+#[test]
+fn the_longest_times_and_too_many_streams_are_no_panic() {
+    let report = report(&streams(2, u64::MAX));
+    assert_eq!(report.total_ns, u64::MAX);
+    assert!(report.to_string().contains("18446744073.71 s in 2 instructions on 2 streams"), "{report}");
+    let refused = Recording::read(&streams(1025, 1)[..]).expect_err("too many streams");
+    assert!(refused.to_string().contains("1025 streams"), "{refused}");
+}

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use streamvm::{DType, Tensor, TraceConfig, Vm, VmBuilder};
+use streamvm::{DType, Tensor, TimeLimit, TraceConfig, Vm, VmBuilder};
 use streamvm_report::{Cause, Idle, Recording, Report};
 use streamvm_tests::{CPU, within};
 
@@ -156,4 +156,23 @@ fn one_stream_that_has_all_the_work() {
     let path = &report.critical_path;
     assert_eq!((path.groups[0].of.name.as_str(), path.groups[0].times), ("all the work", 3), "{report}");
     assert!(path.groups[0].ns > report.total_ns / 2, "{report}");
+}
+
+#[test]
+fn a_host_that_waits_in_vain() {
+    let (report, longest) = report(
+        |builder| builder,
+        |vm| {
+            let (x, y) = (ones(vm), ones(vm));
+            vm.push("slow", [y.update()], slow).expect("it is submitted");
+            let limit = TimeLimit(LONG * 2 / 3).enter();
+            y.wait().expect_err("it takes longer"); // in vain
+            drop(limit);
+            (&x + &x).expect("a sum");
+        },
+    );
+    assert_eq!((longest.cause, longest.of), (Cause::HostWaited, None), "{report}");
+    is_marked(longest.at.as_ref(), "in vain");
+    let path = &report.critical_path;
+    assert_eq!(path.host_ns + path.late_ns + path.ran_ns, report.total_ns, "{report}");
 }

@@ -238,3 +238,31 @@ fn an_engine_without_the_trace_that_it_is_to_write_is_not_built() {
     let text = refused.to_string();
     assert!(matches!(refused, Error::NoTrace { .. }) && text.contains("/nowhere/at/all"), "{text}");
 }
+
+#[test]
+fn threads_of_one_name_have_tracks_of_their_own() {
+    let trace = Shared::default();
+    let traced = trace.clone();
+    within("two threads", move || {
+        let vm = Vm::builder().trace(TraceConfig::to_writer(traced)).build().expect("an engine");
+        let x = vm.full(CPU, DType::I32, &[4], 1).expect("a tensor");
+        vm.push("slow", [x.update()], || {
+            std::thread::sleep(Duration::from_millis(50));
+            Ok(())
+        })
+        .expect("it is submitted");
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                let named = std::thread::Builder::new().name("compute@me".into());
+                named.spawn_scoped(scope, || x.wait().expect("it passes")).expect("a thread");
+            }
+        });
+        drop(x);
+        vm.shutdown(Duration::from_secs(60)).expect("all passes");
+    });
+    // Reading checks that the slices of a track nest.
+    let (slices, _) = read(&trace.take());
+    let waits = slices.iter().filter(|slice| slice.name == "wait" && slice.track.starts_with("compute@me"));
+    let tracks: BTreeSet<&String> = waits.map(|slice| &slice.track).collect();
+    assert_eq!(tracks.len(), 2, "{tracks:?}");
+}
