@@ -26,7 +26,7 @@ REFERENCE = {
 }
 
 # Seconds of processor time that a cold build may take, at a pace of 1.
-BOUNDS = {"library": 280, "command": 350}
+BOUNDS = {"library": 280, "command": 370}
 
 
 def build(name, arguments, target, manifest=None):
