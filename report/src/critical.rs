@@ -69,7 +69,6 @@ impl Path<'_> {
         let mut waits = self.waits.len();
         loop {
             let instruction = &all[at as usize];
-            back_to(instruction.end);
             parts.push(Part::Ran(at, back_to(instruction.begin)));
             let (after, ready) = self.after(at);
             parts.push(Part::Late(back_to(ready)));
