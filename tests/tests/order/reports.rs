@@ -10,7 +10,7 @@ use streamvm_tests::{CPU, within};
 use super::traces::Shared;
 
 /// How long what keeps the stream idle takes: much longer than the rest.
-const LONG: Duration = Duration::from_millis(120);
+const LONG: Duration = Duration::from_millis(250);
 
 fn slow() -> Result<(), Box<dyn Error + Send + Sync>> {
     std::thread::sleep(LONG);
