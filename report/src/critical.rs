@@ -1,11 +1,12 @@
-//! The critical path: from the end of the last instruction back to the first submission, always to what it began after last.
+//! The critical path: from the end of the last instruction back to the first submission. Each step goes back to the last event before the begin of an instruction that the instruction had to
+//! come after.
 //!
 //! An instruction begins after the one before it on its stream, what it waited for, and its submission; what then passes until it begins is *late*. A submission comes after the results,
 //! the room and the memory that the host has waited for before it. The same rules give the times that a run would have in which some instructions take no time.
 
 use crate::recording::{Block, Instruction, Recording};
 
-/// What an instruction began after last.
+/// The last event that an instruction had to come after.
 #[derive(Copy, Clone)]
 enum After {
     /// Another instruction.
@@ -95,7 +96,7 @@ impl Path<'_> {
         wait.source.is_some_and(|source| source < place && end(source) > wait.begin)
     }
 
-    /// What an instruction began after last, and when that was over.
+    /// The last event that an instruction had to come after, and its time.
     fn after(&self, place: u32) -> (After, u64) {
         let all = &self.recording.instructions;
         let instruction = &all[place as usize];
@@ -116,7 +117,7 @@ impl Path<'_> {
             while let Some((wait, _)) = waits.next_if(|(_, number)| *number < self.waited[place]) {
                 let Some(source) = wait.source.filter(|source| (*source as usize) < ends.len()) else { continue };
                 let source_end = i128::from(all[source as usize].end);
-                // What passed between the end of the source, or the begin of the wait, and the end of the wait stays.
+                // The host needs as long as before to go on after a wait.
                 let rest = i128::from(wait.end) - source_end.max(i128::from(wait.begin));
                 let end = ends[source as usize].max(i128::from(wait.begin) - shift) + rest;
                 shift = i128::from(wait.end) - end;

@@ -83,7 +83,9 @@ fn not_submitted(recording: &Recording, time: &mut Time, (from, to): (u64, u64),
         }
         let end = block.end.min(to);
         time.add(rest, end, to);
-        let source = block.source.map(|place| &recording.instructions[place as usize]);
+        // Whichever instruction made room or freed memory: the line of the host that waited for it is the cause.
+        let source = block.source.filter(|_| block.why == Why::Result);
+        let source = source.map(|place| &recording.instructions[place as usize]);
         let (name, line) = source.map_or_else(Default::default, |source| (source.name, source.line));
         to = block.begin.max(from);
         time.add(Reason::Blocked { why: block.why, at: block.line, name, line }, to, end);

@@ -1,4 +1,4 @@
-//! What a trace tells: instructions with their times, what each waited for, and when threads of the host were blocked.
+//! The contents of a trace: instructions with their times, the instructions that each waited for, and the times in which threads of the host were blocked.
 
 use std::io::{self, BufRead};
 
@@ -6,13 +6,13 @@ use hashbrown::HashMap;
 use streamvm_trace::Packets;
 use streamvm_trace::packets::{EventType, TracePacket, TrackDescriptor, TrackEvent};
 
-/// What a trace tells. See the crate.
+/// The contents of a trace. See the crate.
 #[derive(Debug, Default)]
 pub struct Recording {
     pub(crate) streams: Vec<Stream>,
     /// In program order.
     pub(crate) instructions: Vec<Instruction>,
-    /// What instructions waited for, as places in `instructions`: each has a part of this.
+    /// The instructions that others waited for, as places in `instructions`. Each instruction has a part of this list.
     sources: Vec<u32>,
     /// In the order of their ends.
     pub(crate) blocks: Vec<Block>,
@@ -95,12 +95,12 @@ pub enum ReadError {
 /// A report looks at all that blocked the host once for each stream.
 const MOST_STREAMS: usize = 1024;
 
-/// What a track has.
+/// The contents of a track.
 #[derive(Copy, Clone)]
 enum Track {
     /// Instructions of a stream.
     Stream(u32),
-    /// What its instructions waited for.
+    /// The waits of its instructions.
     Waits(u32),
     /// The process.
     Process,
@@ -167,11 +167,6 @@ impl Recording {
             (_, streams) if streams > MOST_STREAMS => Err(ReadError::Streams { streams }),
             _ => Ok(found),
         }
-    }
-
-    /// How many instructions it has.
-    pub fn instructions(&self) -> usize {
-        self.instructions.len()
     }
 
     pub(crate) fn text(&self, Text(place): Text) -> &str {

@@ -255,7 +255,7 @@ macro_rules! maps {
                 // Without wide vectors one loop is enough: it is there so that old processors compute the same, and each loop takes its time to compile.
                 // SAFETY: as above.
                 let i = if S::IS_SCALAR { i } else { unsafe { Self::blocks::<LANES>(i, length, out, $($input,)* &f) } };
-                // The compiler makes no vectors of a loop that it sees to be short. In each copy of this, they would take a tenth of the time that this crate takes to build.
+                // The compiler makes no vectors of a loop that it sees to be short. There are hundreds of copies of this, and vectors for the few elements in each would take time to build.
                 let left = if S::IS_SCALAR { length - i } else { (length - i) % LANES };
                 for i in i..i + left {
                     let i = one_by_one::<S>(i);

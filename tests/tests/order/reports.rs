@@ -110,7 +110,7 @@ fn a_full_queue() {
             (&x + &x).expect("a sum"); // no room
         },
     );
-    assert_eq!(longest.cause, Cause::NoRoom, "{report}");
+    assert_eq!((longest.cause, longest.of), (Cause::NoRoom, None), "{report}");
     is_marked(longest.at.as_ref(), "no room");
 }
 
@@ -133,7 +133,7 @@ fn too_little_memory() {
             (&x + &x).expect("there is memory by then"); // no memory
         },
     );
-    assert_eq!(longest.cause, Cause::NoMemory, "{report}");
+    assert_eq!((longest.cause, longest.of), (Cause::NoMemory, None), "{report}");
     is_marked(longest.at.as_ref(), "no memory");
 }
 
