@@ -48,8 +48,8 @@ pub(crate) fn time_of(recording: &Recording, stream: &Stream, (begin, end): (u64
         let begins = instruction.begin.max(since);
         let submitted = instruction.submitted.clamp(since, begins);
         not_submitted(recording, &mut time, (since, submitted), Some(instruction.line));
-        let met = match (instruction.wait, recording.sources(instruction)) {
-            (Some((_, met)), sources @ [_, ..]) => {
+        let met = match (instruction.met, recording.sources(instruction)) {
+            (Some(met), sources @ [_, ..]) => {
                 let ends = sources.iter().map(|source| &recording.instructions[*source as usize]);
                 let last = ends.max_by_key(|source| source.end);
                 let met = met.clamp(submitted, begins);

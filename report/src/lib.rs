@@ -1,7 +1,7 @@
 //! Why was this stream idle? Reads a trace that an engine of streamvm has written, and tells.
 //!
 //! [`Recording`] is what a trace tells of instructions and threads; [`Report`] is what follows from it: how each stream spent its time, the longest causes of idle time, and the critical
-//! path. Both are plain values; [`Report`] has a text form, and serde's for JSON.
+//! path. Both are plain values; [`Report`] has a text form, and serde's for JSON. [`Packets`] reads a trace as the messages of Perfetto.
 //!
 //! ```no_run
 //! use streamvm_report::{Recording, Report};
@@ -20,10 +20,13 @@
 mod compare;
 mod critical;
 mod idle;
+pub mod packets;
+mod reader;
 mod recording;
 mod report;
 mod text;
 
 pub use compare::{Change, Comparison};
+pub use reader::Packets;
 pub use recording::{ReadError, Recording};
 pub use report::{Cause, Copies, Critical, Group, Idle, Place, Queue, Report, StreamTime};

@@ -3,8 +3,9 @@
 use std::io::{self, BufRead};
 
 use hashbrown::HashMap;
-use streamvm_trace::Packets;
-use streamvm_trace::packets::{EventType, TracePacket, TrackDescriptor, TrackEvent};
+
+use crate::packets::{EventType, TracePacket, TrackDescriptor, TrackEvent};
+use crate::reader::Packets;
 
 /// The contents of a trace. See the crate.
 #[derive(Debug, Default)]
@@ -46,8 +47,8 @@ pub(crate) struct Instruction {
     pub(crate) submitted: u64,
     pub(crate) begin: u64,
     pub(crate) end: u64,
-    /// When its stream began to wait, and when what it waited for was over.
-    pub(crate) wait: Option<(u64, u64)>,
+    /// When what it waited for was over.
+    pub(crate) met: Option<u64>,
     first_source: u32,
     count_of_sources: u32,
 }
@@ -120,20 +121,30 @@ struct Reading {
     texts: HashMap<String, Text>,
     /// The names of slices and arguments, and texts of arguments, by their numbers in the trace.
     names: HashMap<u64, Text>,
-    argument_names: HashMap<u64, String>,
+    argument_names: HashMap<u64, Argument>,
     argument_texts: HashMap<u64, Text>,
     /// Slices that have begun, by track.
     open: HashMap<u64, Vec<Open>>,
-    waits: Vec<(At, u64, u64)>,
+    /// When what instructions waited for was over.
+    met: Vec<(At, u64)>,
     /// Arrows with what they leave.
     leaving: Vec<(u64, At)>,
     /// Arrows with what they enter.
     entering: Vec<(u64, Entered)>,
 }
 
+/// The arguments that reports are made of.
+#[derive(Copy, Clone)]
+enum Argument {
+    Number,
+    Order,
+    Submitted,
+    Line,
+    Other,
+}
+
 enum Open {
     Instruction(Instruction),
-    Wait(At, u64),
     Block(Block),
     Other,
 }
@@ -154,15 +165,20 @@ impl Recording {
         let mut reading = Reading::default();
         // The text that is missing.
         reading.text("");
-        for packet in Packets::new(input) {
-            match packet {
-                Ok(packet) => reading.packet(packet),
+        let mut packets = Packets::new(input);
+        loop {
+            match packets.read() {
+                Ok(Some(packet)) => reading.packet(packet),
+                Ok(None) => break,
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => reading.found.is_cut = true,
                 Err(error) => return Err(error.into()),
             }
         }
         let found = reading.finish();
         match (found.instructions.len(), found.streams.len()) {
+            (0, _) if found.is_cut => {
+                Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the trace ends before its first instruction").into())
+            }
             (0, _) => Err(ReadError::NoInstruction),
             (_, streams) if streams > MOST_STREAMS => Err(ReadError::Streams { streams }),
             _ => Ok(found),
@@ -187,31 +203,44 @@ impl Recording {
 
     fn place(&self, (stream, number): At) -> Option<u32> {
         let of_stream = &self.streams.get(stream as usize)?.instructions;
-        let found = of_stream.binary_search_by_key(&number, |place| self.instructions[*place as usize].number);
+        let number_of = |place: &u32| self.instructions[*place as usize].number;
+        // As numbers follow one another, unless the trace leaves some out.
+        let guess = of_stream.get(number.saturating_sub(of_stream.first().map(number_of)?) as usize);
+        if let Some(place) = guess.filter(|place| number_of(place) == number) {
+            return Some(*place);
+        }
+        let found = of_stream.binary_search_by_key(&number, number_of);
         found.ok().map(|found| of_stream[found])
     }
 }
 
 impl Reading {
-    fn packet(&mut self, packet: TracePacket) {
-        if let Some(track) = packet.track {
+    fn packet(&mut self, packet: &TracePacket) {
+        if let Some(track) = &packet.track {
             self.track(track);
         }
-        for new in packet.interned.into_iter() {
-            for name in new.names {
+        if let Some(new) = &packet.interned {
+            for name in &new.names {
                 let text = self.text(name.name());
                 self.names.insert(name.number(), text);
             }
-            for name in new.argument_names {
-                self.argument_names.insert(name.number(), name.name().to_owned());
+            for name in &new.argument_names {
+                let argument = match name.name() {
+                    "number" => Argument::Number,
+                    "order" => Argument::Order,
+                    "submitted" => Argument::Submitted,
+                    "line" => Argument::Line,
+                    _ => Argument::Other,
+                };
+                self.argument_names.insert(name.number(), argument);
             }
-            for text in new.texts {
+            for text in &new.texts {
                 let known = self.text(&String::from_utf8_lossy(text.text()));
                 self.argument_texts.insert(text.number(), known);
             }
         }
-        if let (Some(event), Some(at)) = (packet.event, packet.timestamp) {
-            self.event(at, &event);
+        if let (Some(event), Some(at)) = (&packet.event, packet.timestamp) {
+            self.event(at, event);
         }
     }
 
@@ -227,7 +256,7 @@ impl Reading {
     }
 
     /// A track of a stream is below that of its device and named for the stream, as in `compute@cpu:0:0`; that of its waits ends with `waits`, and those of workers are below it.
-    fn track(&mut self, track: TrackDescriptor) {
+    fn track(&mut self, track: &TrackDescriptor) {
         let name = track.name();
         let kind = match (self.tracks.get(&track.parent()), name.strip_suffix(" waits")) {
             _ if track.process.is_some() => Track::Process,
@@ -280,7 +309,6 @@ impl Reading {
                 let end = at.max(instruction.begin);
                 self.found.instructions.push(Instruction { end, ..instruction });
             }
-            Open::Wait(of, begin) => self.waits.push((of, begin, at.max(begin))),
             Open::Block(block) => self.found.blocks.push(Block { end: at.max(block.begin), ..block }),
             Open::Other => {}
         }
@@ -290,20 +318,24 @@ impl Reading {
         let name = self.names.get(&event.name()).copied().unwrap_or_default();
         let mut instruction = Instruction { name, begin: at, submitted: at, ..Instruction::default() };
         for argument in &event.arguments {
-            let text = self.argument_texts.get(&argument.interned_text()).copied();
-            match self.argument_names.get(&argument.name()).map(String::as_str) {
-                Some("number") => instruction.number = argument.number(),
-                Some("order") => instruction.order = argument.number(),
-                Some("submitted") => instruction.submitted = argument.number(),
-                Some("line") => instruction.line = text.unwrap_or_default(),
-                _ => {}
+            match self.argument_names.get(&argument.name()) {
+                Some(Argument::Number) => instruction.number = argument.number(),
+                Some(Argument::Order) => instruction.order = argument.number(),
+                Some(Argument::Submitted) => instruction.submitted = argument.number(),
+                Some(Argument::Line) => {
+                    let text = self.argument_texts.get(&argument.interned_text()).copied();
+                    instruction.line = text.unwrap_or_default();
+                }
+                Some(Argument::Other) | None => {}
             }
         }
         match (track, self.found.text(name)) {
             (Track::Stream(stream), _) => Open::Instruction(Instruction { stream, ..instruction }),
-            (Track::Waits(stream), "wait") => Open::Wait((stream, instruction.number), at),
-            (Track::Waits(stream), _) => {
+            (Track::Waits(stream), name) => {
                 let of = (stream, instruction.number);
+                if name == "met" {
+                    self.met.push((of, at));
+                }
                 self.leaving.extend(event.flows.iter().map(|arrow| (*arrow, of)));
                 self.entering.extend(event.ending_flows.iter().map(|arrow| (*arrow, Entered::Instruction(of))));
                 Open::Other
@@ -327,7 +359,7 @@ impl Reading {
     }
 
     fn finish(self) -> Recording {
-        let Reading { mut found, waits, mut leaving, entering, .. } = self;
+        let Reading { mut found, met, mut leaving, entering, .. } = self;
         found.instructions.sort_unstable_by_key(|it| (it.order, it.stream, it.number));
         for (place, instruction) in found.instructions.iter().enumerate() {
             found.streams[instruction.stream as usize].instructions.push(place as u32);
@@ -335,9 +367,9 @@ impl Reading {
         for stream in &mut found.streams {
             stream.instructions.sort_by_key(|place| found.instructions[*place as usize].number);
         }
-        for (of, begin, end) in waits {
+        for (of, at) in met {
             if let Some(place) = found.place(of) {
-                found.instructions[place as usize].wait = Some((begin, end));
+                found.instructions[place as usize].met = Some(at);
             }
         }
         leaving.sort_unstable();

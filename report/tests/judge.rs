@@ -1,9 +1,16 @@
 //! Reports of drawn runs beside a scheduler of these tests: each stream's times add up, the critical path is as long as the run, and what an instruction would save is what it saves.
 
 use std::collections::BTreeMap;
+use std::io::{self, Read};
 
+use flate2::Compression;
+use flate2::bufread::ZlibDecoder;
+use flate2::read::ZlibEncoder;
 use proptest::prelude::*;
-use streamvm_report::{Cause, Recording, Report};
+use prost::Message;
+use prost::encoding::decode_varint;
+use streamvm_report::packets::TracePacket;
+use streamvm_report::{Cause, Packets, Recording, Report};
 use streamvm_trace::{Argument, Slice, TraceWriter, Track};
 
 /// An instruction of a drawn run. The host does `host` nanoseconds of its own work, waits for the result of `host_waits`, and submits it.
@@ -66,7 +73,7 @@ fn slice(
     track: Track,
     name: &str,
     (begin, end): (u64, u64),
-    arguments: &[(&'static str, Argument<'_>)],
+    arguments: &[(&'static str, Argument)],
     leaves: Option<u64>,
     enters: &[u64],
 ) {
@@ -98,7 +105,7 @@ fn trace(ops: &[Op]) -> Vec<u8> {
         let arguments = [
             ("number", number),
             ("order", Argument::Number(place as u64 + 1)),
-            ("line", Argument::Text(&line)),
+            ("line", Argument::Text(writer.text(&line))),
             ("submitted", Argument::Number(it.submitted)),
         ];
         slice(&mut writer, runs, "op", (it.begin, it.end), &arguments, None, &[]);
@@ -133,7 +140,8 @@ fn trace(ops: &[Op]) -> Vec<u8> {
             Some(arrows),
             &[],
         );
-        slice(&mut writer, host, "wait", (begin, end), &[("line", Argument::Text("host.rs:1:1"))], None, &[]);
+        let line = [("line", Argument::Text(writer.text("host.rs:1:1")))];
+        slice(&mut writer, host, "wait", (begin, end), &line, None, &[]);
         slice(&mut writer, host, "met", (end, end), &[], None, &[arrows]);
     }
     writer.finish().unwrap();
@@ -195,8 +203,8 @@ proptest! {
 
     /// A trace may be cut anywhere, and be damaged anywhere.
     #[test]
-    fn damaged_traces_are_read_or_refused(ops in ops(), cut in any::<prop::sample::Index>(), bytes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4)) {
-        let mut trace = trace(&ops);
+    fn damaged_traces_are_read_or_refused(ops in ops(), is_packed in any::<bool>(), cut in any::<prop::sample::Index>(), bytes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4)) {
+        let mut trace = if is_packed { trace(&ops) } else { unpacked(&trace(&ops)) };
         trace.truncate(cut.index(trace.len()) + 1);
         for (place, byte) in bytes {
             let place = place.index(trace.len());
@@ -207,6 +215,74 @@ proptest! {
             prop_assert!(text.contains("the critical path"), "{}", text);
         }
     }
+}
+
+/// The same trace with nothing compressed: damage to compressed packets is mostly seen at once, and a trace may have both.
+fn unpacked(trace: &[u8]) -> Vec<u8> {
+    let (mut left, mut plain) = (trace, Vec::new());
+    while let [0x0a, fields @ ..] = left {
+        let mut fields = fields;
+        let length = decode_varint(&mut fields).unwrap() as usize;
+        let packet = TracePacket::decode(&fields[..length]).unwrap();
+        ZlibDecoder::new(&packet.compressed.unwrap()[..]).read_to_end(&mut plain).unwrap();
+        left = &fields[length..];
+    }
+    plain
+}
+
+/// A trace of one packet, which has these bytes as compressed packets.
+fn packed(packets: &[u8]) -> Vec<u8> {
+    let mut compressed = Vec::new();
+    ZlibEncoder::new(packets, Compression::fast()).read_to_end(&mut compressed).unwrap();
+    let packet = TracePacket { compressed: Some(compressed), ..TracePacket::default() };
+    let mut trace = vec![0x0a];
+    packet.encode_length_delimited(&mut trace).unwrap();
+    trace
+}
+
+#[test]
+fn packets_are_the_same_compressed_or_not() {
+    let ops = [op(3, 1_000, &[]), op(0, 10, &[0])];
+    let whole = trace(&ops);
+    let plain = unpacked(&whole);
+    assert!(whole.len() < plain.len(), "{} bytes, {} compressed", plain.len(), whole.len());
+    let packets = |bytes: &[u8]| Packets::new(bytes).collect::<io::Result<Vec<_>>>().expect("a trace");
+    assert_eq!(packets(&plain), packets(&whole));
+    let both = [&plain[..], &packed(&plain)].concat();
+    assert_eq!(packets(&both).len(), 2 * packets(&whole).len());
+}
+
+/// Names that never come again do not fill the memory of who writes or reads.
+#[test]
+fn slices_with_too_many_names_share_one() {
+    const NAMES: u64 = 1 << 16;
+    let mut bytes = Vec::new();
+    let mut writer = TraceWriter::new(&mut bytes, "names").unwrap();
+    let track = writer.track("track", None).unwrap();
+    for at in 0..NAMES + 10 {
+        slice(&mut writer, track, &format!("name {}", at.min(NAMES + 5)), (at, at), &[], None, &[]);
+    }
+    writer.finish().unwrap();
+    let packets: Vec<TracePacket> = Packets::new(&bytes[..]).collect::<io::Result<_>>().unwrap();
+    let names = packets.iter().filter_map(|packet| packet.interned.as_ref()).flat_map(|it| &it.names);
+    let names: Vec<&str> = names.map(|it| it.name()).collect();
+    assert_eq!((names.len() as u64, names.last()), (NAMES + 1, Some(&"(other names)")));
+}
+
+#[test]
+fn compressed_packets_that_are_damaged_are_refused() {
+    let refused = |trace: &[u8]| Packets::new(trace).find_map(Result::err).expect("it is damaged").to_string();
+    // Much longer than its bytes.
+    let bomb = packed(&vec![0; 10 << 20]);
+    assert!(bomb.len() < 100_000 && refused(&bomb).contains("a packet of 1048577 bytes"));
+    assert!(refused(&packed(b"{}")).contains("something else"));
+    assert!(refused(&packed(&[0x0a, 0x7f])).contains("something else"));
+    let mut cut = packed(&unpacked(&trace(&[op(0, 10, &[])])));
+    let packet = TracePacket::decode_length_delimited(&cut[1..]).unwrap();
+    let compressed = packet.compressed.as_deref().map(|bytes| bytes[..bytes.len() - 10].to_vec());
+    cut.truncate(1);
+    TracePacket { compressed, ..packet }.encode_length_delimited(&mut cut).unwrap();
+    assert!(refused(&cut).contains("too early"));
 }
 
 fn op(stream: usize, duration: u64, waits: &[usize]) -> Op {

@@ -1,6 +1,6 @@
 //! Traces in the format of Perfetto: TrackEvent packets of the protobuf message `Trace`, which <https://ui.perfetto.dev> and its `trace_processor` open.
 //!
-//! [`TraceWriter`] writes tracks, slices, arrows between slices, and counters; [`Packets`] reads what was written. [`packets`] has the messages.
+//! [`TraceWriter`] writes tracks, slices, arrows between slices, and counters. The crate `streamvm-report` reads them.
 //!
 //! ```
 //! use streamvm_trace::{Argument, Slice, TraceWriter};
@@ -9,7 +9,7 @@
 //! let mut writer = TraceWriter::new(&mut trace, "a program")?;
 //! let device = writer.track("cpu:0", None)?;
 //! let stream = writer.track("compute", Some(device))?;
-//! let line = [("line", Argument::Text("a.rs:3:9"))];
+//! let line = [("line", Argument::Text(writer.text("a.rs:3:9")))];
 //! writer.slice(&Slice { track: stream, name: "add", begin: 1_000, end: 3_500, arguments: &line, leaves: Some(7), enters: &[] })?;
 //! writer.finish()?;
 //! assert!(trace.len() < 200);
@@ -18,9 +18,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod packets;
-mod reader;
+mod protobuf;
 mod writer;
 
-pub use reader::Packets;
-pub use writer::{Argument, Slice, TraceWriter, Track};
+pub use writer::{Argument, Slice, Text, TraceWriter, Track};

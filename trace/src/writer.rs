@@ -1,14 +1,11 @@
-//! Writes a trace, packet by packet.
+//! Writes a trace, packet by packet. The numbers of fields are those of `perfetto_trace.proto`.
 
 use std::io::{self, Write};
 
+use flate2::{Compress, Compression, FlushCompress, Status};
 use hashbrown::HashMap;
-use prost::Message;
 
-use crate::packets::{
-    CounterDescriptor, DebugAnnotation, EventType, FIRST_OF_SEQUENCE, InternedData, InternedName, InternedText,
-    ProcessDescriptor, Trace, TracePacket, TrackDescriptor, TrackEvent, USES_NAMES,
-};
+use crate::protobuf::{bytes, fixed, number};
 
 /// How many names of slices a trace has; more are called [`OTHERS`], so that names which never come again do not fill the memory.
 const NAMES: usize = 1 << 16;
@@ -17,25 +14,49 @@ const NAMES: usize = 1 << 16;
 const OTHERS: &str = "(other names)";
 
 /// The sequence of all packets.
-const SEQUENCE: u32 = 1;
+const SEQUENCE: u64 = 1;
+
+/// No packet of the sequence comes before this one: names from before, of another trace in the same file, are not its own.
+const FIRST_OF_SEQUENCE: u64 = 1;
+
+/// The kinds of events.
+const SLICE_BEGIN: u64 = 1;
+const SLICE_END: u64 = 2;
+const INSTANT: u64 = 3;
+const COUNTER: u64 = 4;
+
+/// So many bytes of packets are compressed together.
+const BLOCK: usize = 1 << 16;
 
 /// Writes a trace. Events may be written in any order of their times.
+///
+/// Packets are compressed, some hundred at a time: most have the fields of those before them.
 #[derive(Debug)]
 pub struct TraceWriter<W> {
     out: W,
     /// The last track.
     tracks: u64,
     names: HashMap<String, u64>,
-    argument_names: HashMap<String, u64>,
+    argument_names: Vec<&'static str>,
     texts: HashMap<String, u64>,
-    /// Names that the next packet brings.
-    new: InternedData,
-    bytes: Vec<u8>,
+    /// Names that the next packet brings: fields of `InternedData`.
+    new: Vec<u8>,
+    /// An event, and an argument or packet, that is being made.
+    event: Vec<u8>,
+    part: Vec<u8>,
+    /// Packets that are not written yet.
+    packets: Vec<u8>,
+    compress: Compress,
+    compressed: Vec<u8>,
 }
 
 /// A track of a [`TraceWriter`].
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Track(u64);
+
+/// A text of a [`TraceWriter`] that many slices have, such as the line of a source.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Text(u64);
 
 /// A slice of a track. Slices of one track do not overlap.
 #[derive(Copy, Clone, Debug)]
@@ -49,7 +70,7 @@ pub struct Slice<'s> {
     /// When it ends.
     pub end: u64,
     /// Its arguments.
-    pub arguments: &'s [(&'static str, Argument<'s>)],
+    pub arguments: &'s [(&'static str, Argument)],
     /// The arrow that leaves it.
     pub leaves: Option<u64>,
     /// The arrows that end at it.
@@ -58,13 +79,11 @@ pub struct Slice<'s> {
 
 /// The value of an argument.
 #[derive(Copy, Clone, Debug)]
-pub enum Argument<'s> {
+pub enum Argument {
     /// A number.
     Number(u64),
-    /// A text that many slices have, such as the line of a source.
-    Text(&'s str),
-    /// A text that hardly occurs again.
-    Rare(&'s str),
+    /// A text.
+    Text(Text),
 }
 
 impl<W: Write> TraceWriter<W> {
@@ -75,18 +94,28 @@ impl<W: Write> TraceWriter<W> {
     pub fn new(out: W, process: &str) -> io::Result<TraceWriter<W>> {
         let mut writer = TraceWriter {
             out,
-            tracks: 0,
+            tracks: 1,
             names: HashMap::new(),
-            argument_names: HashMap::new(),
+            argument_names: Vec::new(),
             texts: HashMap::new(),
-            new: InternedData::default(),
-            bytes: Vec::new(),
+            new: Vec::new(),
+            event: Vec::new(),
+            part: Vec::new(),
+            packets: Vec::new(),
+            compress: Compress::new(Compression::fast(), true),
+            compressed: Vec::new(),
         };
-        writer.tracks += 1;
-        let name = Some(process.to_owned());
-        let process = ProcessDescriptor { pid: i32::try_from(std::process::id()).ok(), name };
-        let track = TrackDescriptor { uuid: Some(1), process: Some(process), ..TrackDescriptor::default() };
-        writer.write(TracePacket { flags: Some(FIRST_OF_SEQUENCE), track: Some(track), ..TracePacket::default() })?;
+        let mut descriptor = Vec::new();
+        number(&mut descriptor, 1, u64::from(std::process::id()));
+        bytes(&mut descriptor, 6, process.as_bytes());
+        let mut track = Vec::new();
+        number(&mut track, 1, 1);
+        bytes(&mut track, 3, &descriptor);
+        let mut packet = Vec::new();
+        number(&mut packet, 10, SEQUENCE);
+        number(&mut packet, 13, FIRST_OF_SEQUENCE);
+        bytes(&mut packet, 60, &track);
+        writer.packet(&packet)?;
         Ok(writer)
     }
 
@@ -95,11 +124,7 @@ impl<W: Write> TraceWriter<W> {
     /// # Errors
     /// Those of the output.
     pub fn track(&mut self, name: &str, parent: Option<Track>) -> io::Result<Track> {
-        self.describe(TrackDescriptor {
-            name: Some(name.to_owned()),
-            parent: Some(parent.map_or(1, |Track(parent)| parent)),
-            ..TrackDescriptor::default()
-        })
+        self.describe(name, parent, None)
     }
 
     /// A new counter, of so many `unit`s at a time.
@@ -107,19 +132,36 @@ impl<W: Write> TraceWriter<W> {
     /// # Errors
     /// Those of the output.
     pub fn counter(&mut self, name: &str, unit: &str, parent: Option<Track>) -> io::Result<Track> {
-        self.describe(TrackDescriptor {
-            name: Some(name.to_owned()),
-            parent: Some(parent.map_or(1, |Track(parent)| parent)),
-            counter: Some(CounterDescriptor { unit: Some(unit.to_owned()) }),
-            ..TrackDescriptor::default()
-        })
+        let mut counter = Vec::new();
+        bytes(&mut counter, 6, unit.as_bytes());
+        self.describe(name, parent, Some(&counter))
     }
 
-    fn describe(&mut self, track: TrackDescriptor) -> io::Result<Track> {
+    fn describe(&mut self, name: &str, parent: Option<Track>, counter: Option<&[u8]>) -> io::Result<Track> {
         self.tracks += 1;
-        let track = TrackDescriptor { uuid: Some(self.tracks), ..track };
-        self.write(TracePacket { track: Some(track), ..TracePacket::default() })?;
+        let mut track = Vec::new();
+        number(&mut track, 1, self.tracks);
+        bytes(&mut track, 2, name.as_bytes());
+        number(&mut track, 5, parent.map_or(1, |Track(parent)| parent));
+        if let Some(counter) = counter {
+            bytes(&mut track, 8, counter);
+        }
+        let mut packet = Vec::new();
+        number(&mut packet, 10, SEQUENCE);
+        bytes(&mut packet, 60, &track);
+        self.packet(&packet)?;
         Ok(Track(self.tracks))
+    }
+
+    /// A text for arguments. It is kept until the trace ends, and the same text has the same value.
+    pub fn text(&mut self, text: &str) -> Text {
+        if let Some(known) = self.texts.get(text) {
+            return Text(*known);
+        }
+        let new = self.texts.len() as u64 + 1;
+        self.texts.insert(text.to_owned(), new);
+        self.intern(29, new, text);
+        Text(new)
     }
 
     /// Writes a slice. One without a length is an event at its time, which takes half as many bytes.
@@ -128,42 +170,43 @@ impl<W: Write> TraceWriter<W> {
     /// Those of the output.
     pub fn slice(&mut self, slice: &Slice<'_>) -> io::Result<()> {
         let Slice { track: Track(track), name, begin, end, arguments, leaves, enters } = *slice;
-        let name = Some(self.name(name));
-        let argument = |&(name, value): &(&'static str, Argument<'_>)| {
-            let name = Some(self.argument_name(name));
+        let name = self.name(name);
+        self.event.clear();
+        for &(name, value) in arguments {
+            let name = self.argument_name(name);
+            self.part.clear();
+            number(&mut self.part, 1, name);
             match value {
-                Argument::Number(number) => DebugAnnotation { name, number: Some(number), ..Default::default() },
-                Argument::Rare(text) => DebugAnnotation { name, text: Some(text.to_owned()), ..Default::default() },
-                Argument::Text(text) => {
-                    DebugAnnotation { name, interned_text: Some(self.text(text)), ..Default::default() }
-                }
+                Argument::Number(value) => number(&mut self.part, 3, value),
+                Argument::Text(Text(value)) => number(&mut self.part, 17, value),
             }
-        };
-        let arguments = arguments.iter().map(argument).collect();
-        let event = TrackEvent {
-            arguments,
-            kind: Some(if begin < end { EventType::SliceBegin } else { EventType::Instant }.into()),
-            name,
-            track: Some(track),
-            flows: leaves.into_iter().collect(),
-            ending_flows: enters.to_vec(),
-            value: None,
-        };
-        self.event(begin, event)?;
+            bytes(&mut self.event, 4, &self.part);
+        }
+        number(&mut self.event, 9, if begin < end { SLICE_BEGIN } else { INSTANT });
+        number(&mut self.event, 10, name);
+        number(&mut self.event, 11, track);
+        leaves.iter().for_each(|arrow| fixed(&mut self.event, 47, *arrow));
+        enters.iter().for_each(|arrow| fixed(&mut self.event, 48, *arrow));
+        self.add_event(begin)?;
         if end <= begin {
             return Ok(());
         }
-        let kind = Some(EventType::SliceEnd.into());
-        self.event(end, TrackEvent { kind, track: Some(track), ..TrackEvent::default() })
+        self.event.clear();
+        number(&mut self.event, 9, SLICE_END);
+        number(&mut self.event, 11, track);
+        self.add_event(end)
     }
 
     /// Writes that a counter has a value at a time.
     ///
     /// # Errors
     /// Those of the output.
-    pub fn count(&mut self, Track(track): Track, at: u64, value: i64) -> io::Result<()> {
-        let (kind, track, value) = (Some(EventType::Counter.into()), Some(track), Some(value));
-        self.event(at, TrackEvent { kind, track, value, ..TrackEvent::default() })
+    pub fn count(&mut self, Track(track): Track, at: u64, value: u64) -> io::Result<()> {
+        self.event.clear();
+        number(&mut self.event, 9, COUNTER);
+        number(&mut self.event, 11, track);
+        number(&mut self.event, 30, value);
+        self.add_event(at)
     }
 
     /// Writes out everything.
@@ -171,6 +214,7 @@ impl<W: Write> TraceWriter<W> {
     /// # Errors
     /// Those of the output.
     pub fn flush(&mut self) -> io::Result<()> {
+        self.write_packets()?;
         self.out.flush()
     }
 
@@ -183,76 +227,81 @@ impl<W: Write> TraceWriter<W> {
         Ok(self.out)
     }
 
-    fn event(&mut self, at: u64, event: TrackEvent) -> io::Result<()> {
-        let new = std::mem::take(&mut self.new);
-        self.write(TracePacket {
-            timestamp: Some(at),
-            event: Some(event),
-            interned: (new != InternedData::default()).then_some(new),
-            flags: Some(USES_NAMES),
-            ..TracePacket::default()
-        })
+    /// Writes `self.event`, and the names that are new.
+    fn add_event(&mut self, at: u64) -> io::Result<()> {
+        let mut packet = std::mem::take(&mut self.part);
+        packet.clear();
+        number(&mut packet, 8, at);
+        number(&mut packet, 10, SEQUENCE);
+        bytes(&mut packet, 11, &self.event);
+        if !self.new.is_empty() {
+            bytes(&mut packet, 12, &self.new);
+            self.new.clear();
+        }
+        let written = self.packet(&packet);
+        self.part = packet;
+        written
     }
 
-    fn write(&mut self, packet: TracePacket) -> io::Result<()> {
-        let packet = TracePacket { sequence: Some(SEQUENCE), ..packet };
-        self.bytes.clear();
+    /// Adds a packet with these fields.
+    fn packet(&mut self, fields: &[u8]) -> io::Result<()> {
         // The packets of a trace are the elements of one field, so several traces one after the other are one.
-        Trace { packets: vec![packet] }.encode(&mut self.bytes).map_err(io::Error::other)?;
-        self.out.write_all(&self.bytes)
+        bytes(&mut self.packets, 1, fields);
+        if self.packets.len() < BLOCK { Ok(()) } else { self.write_packets() }
+    }
+
+    /// Writes one packet that has all others compressed.
+    fn write_packets(&mut self) -> io::Result<()> {
+        if self.packets.is_empty() {
+            return Ok(());
+        }
+        self.compress.reset();
+        self.compressed.clear();
+        // Longer than anything that does not get shorter.
+        self.compressed.reserve(self.packets.len() + self.packets.len() / 8 + 64);
+        let status = self.compress.compress_vec(&self.packets, &mut self.compressed, FlushCompress::Finish)?;
+        debug_assert_eq!(status, Status::StreamEnd, "there is room");
+        self.packets.clear();
+        bytes(&mut self.packets, 50, &self.compressed);
+        self.compressed.clear();
+        bytes(&mut self.compressed, 1, &self.packets);
+        self.packets.clear();
+        self.out.write_all(&self.compressed)
     }
 
     fn name(&mut self, name: &str) -> u64 {
-        let name = if self.names.len() < NAMES || self.names.contains_key(name) { name } else { OTHERS };
-        numbered(&mut self.names, name, |number, name| {
-            self.new.names.push(InternedName { number: Some(number), name: Some(name) });
-        })
-    }
-
-    fn argument_name(&mut self, name: &str) -> u64 {
-        numbered(&mut self.argument_names, name, |number, name| {
-            self.new.argument_names.push(InternedName { number: Some(number), name: Some(name) });
-        })
-    }
-
-    fn text(&mut self, text: &str) -> u64 {
-        numbered(&mut self.texts, text, |number, text| {
-            self.new.texts.push(InternedText { number: Some(number), text: Some(text.into_bytes()) });
-        })
-    }
-}
-
-/// The number of a text. A new one gets the next number, from 1, and is given to `add`.
-fn numbered(known: &mut HashMap<String, u64>, text: &str, add: impl FnOnce(u64, String)) -> u64 {
-    if let Some(number) = known.get(text) {
-        return *number;
-    }
-    let number = known.len() as u64 + 1;
-    known.insert(text.to_owned(), number);
-    add(number, text.to_owned());
-    number
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Packets;
-
-    #[test]
-    fn slices_with_too_many_names_share_one() {
-        let mut bytes = Vec::new();
-        let mut writer = TraceWriter::new(&mut bytes, "names").expect("a vector takes it");
-        let track = writer.track("track", None).expect("as above");
-        for number in 0..NAMES as u64 + 10 {
-            let name = format!("name {}", number.min(NAMES as u64 + 5));
-            let (begin, end) = (number, number);
-            let slice = Slice { track, name: &name, begin, end, arguments: &[], leaves: None, enters: &[] };
-            writer.slice(&slice).expect("as above");
+        if let Some(known) = self.names.get(name) {
+            return *known;
         }
-        writer.finish().expect("as above");
-        let packets: Vec<TracePacket> = Packets::new(&bytes[..]).collect::<io::Result<_>>().expect("a trace");
-        let names = packets.iter().filter_map(|packet| packet.interned.as_ref()).flat_map(|it| &it.names);
-        let names: Vec<&str> = names.map(InternedName::name).collect();
-        assert_eq!((names.len(), names.last()), (NAMES + 1, Some(&OTHERS)));
+        let name = if self.names.len() < NAMES { name } else { OTHERS };
+        let next = self.names.len() as u64 + 1;
+        match self.names.get(name) {
+            Some(known) => *known,
+            None => {
+                self.names.insert(name.to_owned(), next);
+                self.intern(2, next, name);
+                next
+            }
+        }
+    }
+
+    /// There are few, which are constants.
+    fn argument_name(&mut self, name: &'static str) -> u64 {
+        let known = self.argument_names.iter().position(|known| *known == name);
+        let place = known.unwrap_or_else(|| {
+            self.argument_names.push(name);
+            let place = self.argument_names.len() - 1;
+            self.intern(3, place as u64 + 1, name);
+            place
+        });
+        place as u64 + 1
+    }
+
+    /// Lets the next event bring a text with its number, from 1, to a table of `InternedData`.
+    fn intern(&mut self, table: u32, of: u64, text: &str) {
+        let mut entry = Vec::new();
+        number(&mut entry, 1, of);
+        bytes(&mut entry, 2, text.as_bytes());
+        bytes(&mut self.new, table, &entry);
     }
 }

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use streamvm_trace::Packets;
-use streamvm_trace::packets::TracePacket;
+use streamvm_report::Packets;
+use streamvm_report::packets::TracePacket;
 use tempfile::TempDir;
 
 use super::{ENDLESS, ENDLESS_RUNS, wait};

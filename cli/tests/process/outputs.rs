@@ -9,7 +9,7 @@ use std::path::Path;
 use streamvm_cli::command::{Exit, ScriptOptions, check_script, run_script};
 use streamvm_cli::execute::engine_options::EngineOptions;
 use streamvm_files::{Data, TensorFile};
-use streamvm_trace::Packets;
+use streamvm_report::Packets;
 use tempfile::TempDir;
 
 use crate::cases::cases;

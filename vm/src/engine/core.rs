@@ -130,6 +130,8 @@ impl Engine {
         }
         self.wake_all();
         for handle in self.threads.take_handles() {
+            // The thread that writes a trace pauses between two looks.
+            handle.thread().unpark();
             if handle.join().is_err() {
                 log::error!("a thread of the engine panicked");
             }

@@ -4,14 +4,13 @@
 
 use std::io::{self, BufWriter, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::time::Duration;
 
 use streamvm_stream::StreamId;
 
 use crate::execute::backpressure::Pending;
 use crate::execute::environment::Environment;
-use crate::observe::timeline_writer::{StreamFacts, TimelineWriter};
+use crate::observe::timeline_writer::{Noted, StreamFacts, TimelineWriter};
 use crate::sync::panics::panic_text;
 use crate::sync::{engine_thread, park_timeout};
 use crate::tasks::timeline::{Event, Timeline};
@@ -61,7 +60,7 @@ fn caught<T>(write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
 /// Shows events, which were taken from `now` on, and how much is pending if that is not what was shown last.
 fn show(
     shown: &mut TimelineWriter<BufWriter<Out>>,
-    (now, events): (u64, Vec<(Arc<str>, Event)>),
+    (now, events): (u64, Vec<Noted>),
     pending: &mut Option<(u64, u64)>,
     env: &Environment,
 ) -> io::Result<()> {
@@ -75,13 +74,14 @@ fn show(
     if is_news { shown.flush() } else { Ok(()) }
 }
 
-/// What all threads have noted since the last call, each event with the name of its thread.
-fn noted(env: &Environment, timeline: &Timeline) -> Vec<(Arc<str>, Event)> {
+/// What all threads have noted since the last call.
+fn noted(env: &Environment, timeline: &Timeline) -> Vec<Noted> {
     let (mut all, mut is_cut) = (Vec::new(), false);
     let mut add = |name: &str, (events, is_full): (Vec<Event>, bool)| {
-        let name: Arc<str> = name.into();
         is_cut |= is_full;
-        all.extend(events.into_iter().map(|event| (name.clone(), event)));
+        if !events.is_empty() {
+            all.push((name.to_owned(), events));
+        }
     };
     env.contexts.all().iter().for_each(|context| add(&context.name, context.events.take()));
     add("", timeline.completion.take());

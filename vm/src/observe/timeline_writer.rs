@@ -11,13 +11,14 @@
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::mem;
-use std::sync::Arc;
+use std::ptr::NonNull;
 use std::thread::ThreadId;
 
 use hashbrown::{HashMap, HashSet};
-use streamvm_ep::DeviceId;
+use smallvec::SmallVec;
+use streamvm_ep::{DeviceId, Site};
 use streamvm_stream::{Point, StreamId, StreamKey};
-use streamvm_trace::{Argument, Slice, TraceWriter, Track};
+use streamvm_trace::{Argument, Slice, Text, TraceWriter, Track};
 
 use crate::tasks::counters::Ended;
 use crate::tasks::timeline::{Blocked, Event, Ran, Why};
@@ -32,7 +33,10 @@ const OPEN: usize = 1 << 12;
 pub(crate) struct TimelineWriter<W: Write> {
     writer: TraceWriter<W>,
     devices: HashMap<DeviceId, Track>,
-    threads: HashMap<String, Track>,
+    /// The threads of the engine, each with the track of its launches once there is one.
+    threads: Vec<(String, Text, Option<Track>)>,
+    /// The texts of lines.
+    lines: HashMap<NonNull<()>, Text>,
     /// The tracks of threads of the host that were blocked.
     caller_tracks: HashMap<ThreadId, Track>,
     /// The names that these have.
@@ -40,8 +44,8 @@ pub(crate) struct TimelineWriter<W: Write> {
     streams: HashMap<StreamId, Stream>,
     pending: Track,
     bytes: Track,
-    /// Events that are held back, each with the thread that has noted it.
-    held: Vec<(Arc<str>, Event)>,
+    /// Events that are held back, each with the number of the thread that has noted it.
+    held: Vec<(usize, Event)>,
     /// When the events of the call before were taken: what had happened by then is all here now.
     taken: u64,
     /// Instructions whose waits were for what is not known yet.
@@ -52,23 +56,56 @@ pub(crate) struct TimelineWriter<W: Write> {
     arrows: u64,
 }
 
+/// What a thread has noted, with its name.
+pub(crate) type Noted = (String, Vec<Event>);
+
 /// The tracks of a stream, and what is known of it.
 struct Stream {
     key: StreamKey,
+    name: Text,
     /// Whether its device runs commands later.
     launches: bool,
     runs: Track,
     waits: Track,
     /// Of an unordered stream: the track of each thread that runs its instructions.
-    workers: HashMap<String, Track>,
-    /// The ends of the last instructions, by number.
-    ends: HashMap<u64, u64>,
-    /// These numbers, oldest first.
-    known: VecDeque<u64>,
+    workers: HashMap<usize, Track>,
+    ends: Ends,
     /// When the last instruction was over.
     free: u64,
     /// Instructions that were launched and have not passed.
     launched: VecDeque<Ran>,
+}
+
+/// The ends of the last instructions of a stream, whose numbers follow one another.
+#[derive(Default)]
+struct Ends {
+    /// The number of the first one.
+    first: u64,
+    /// `None` for one that is not known: instructions of workers end in any order.
+    ends: VecDeque<Option<u64>>,
+}
+
+impl Ends {
+    fn insert(&mut self, number: u64, end: u64) {
+        let Some(place) = number.checked_sub(self.first) else { return };
+        let mut place = place as usize;
+        if place >= self.ends.len() + ENDS {
+            *self = Ends { first: number, ends: VecDeque::new() };
+            place = 0;
+        }
+        while self.ends.len() <= place {
+            self.ends.push_back(None);
+        }
+        self.ends[place] = Some(end);
+        while self.ends.len() > ENDS {
+            self.ends.pop_front();
+            self.first += 1;
+        }
+    }
+
+    fn get(&self, number: u64) -> Option<u64> {
+        *self.ends.get(usize::try_from(number.checked_sub(self.first)?).ok()?)?
+    }
 }
 
 /// An instruction that is over.
@@ -95,12 +132,13 @@ impl<W: Write> TimelineWriter<W> {
         let mut writer = TraceWriter::new(out, "streamvm")?;
         let pending = writer.counter("pending instructions", "instructions", None)?;
         let bytes = writer.counter("pending bytes", "bytes", None)?;
-        let (devices, threads, streams) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let (devices, threads, streams) = (HashMap::new(), Vec::new(), HashMap::new());
         let (held, open, callers) = (Vec::new(), Vec::new(), Vec::new());
         Ok(TimelineWriter {
             writer,
             devices,
             threads,
+            lines: HashMap::new(),
             caller_tracks: HashMap::new(),
             caller_names: HashSet::new(),
             streams,
@@ -119,11 +157,11 @@ impl<W: Write> TimelineWriter<W> {
     /// # Errors
     /// Those of the output.
     pub(crate) fn count(&mut self, at: u64, instructions: u64, bytes: u64) -> io::Result<()> {
-        self.writer.count(self.pending, at, instructions as i64)?;
-        self.writer.count(self.bytes, at, bytes as i64)
+        self.writer.count(self.pending, at, instructions)?;
+        self.writer.count(self.bytes, at, bytes)
     }
 
-    /// Takes events, each with the name of the thread that has noted it, which were taken from `now` on. Shows those that had happened at the call before. `facts` tells of streams.
+    /// Takes events, each list with the name of the thread that has noted it, which were taken from `now` on. Shows those that had happened at the call before. `facts` tells of streams.
     /// Returns whether something was shown.
     ///
     /// # Errors
@@ -131,16 +169,19 @@ impl<W: Write> TimelineWriter<W> {
     pub(crate) fn show(
         &mut self,
         now: u64,
-        events: Vec<(Arc<str>, Event)>,
+        lists: Vec<Noted>,
         facts: impl Fn(StreamId) -> Option<StreamFacts>,
     ) -> io::Result<bool> {
-        let time = |(_, event): &(Arc<str>, Event)| match event {
+        let time = |(_, event): &(usize, Event)| match event {
             Event::Ran(ran) => ran.ended,
             Event::Passed { at, .. } => *at,
             Event::Blocked(blocked) => blocked.ended,
         };
         let mut due = mem::take(&mut self.held);
-        due.extend(events);
+        for (name, events) in lists {
+            let thread = self.thread(&name);
+            due.extend(events.into_iter().map(|event| (thread, event)));
+        }
         due.sort_by_key(time);
         let until = mem::replace(&mut self.taken, now);
         self.held = due.split_off(due.partition_point(|event| time(event) <= until));
@@ -149,7 +190,7 @@ impl<W: Write> TimelineWriter<W> {
             match event {
                 Event::Ran(ran) => {
                     if self.is_known(ran.point.stream, &facts)? {
-                        self.ran(&thread, ran)?;
+                        self.ran(thread, ran)?;
                     }
                 }
                 Event::Passed { point, at, outcome } => {
@@ -167,6 +208,16 @@ impl<W: Write> TimelineWriter<W> {
         let too_many = callers.len().saturating_sub(OPEN);
         callers.into_iter().enumerate().try_for_each(|(place, blocked)| self.blocked(blocked, place < too_many))?;
         Ok(is_any)
+    }
+
+    /// The number of a thread of the engine.
+    fn thread(&mut self, name: &str) -> usize {
+        let known = self.threads.iter().position(|(known, ..)| known == name);
+        known.unwrap_or_else(|| {
+            let text = self.writer.text(name);
+            self.threads.push((name.to_owned(), text, None));
+            self.threads.len() - 1
+        })
     }
 
     /// Begins the tracks of a stream with its first event. Returns whether it is one of the engine.
@@ -213,29 +264,26 @@ impl<W: Write> TimelineWriter<W> {
         };
         let runs = self.writer.track(&key.to_string(), Some(device))?;
         let waits = self.writer.track(&format!("{key} waits"), Some(device))?;
-        let (workers, ends) = (HashMap::new(), HashMap::new());
-        let (known, launched) = (VecDeque::new(), VecDeque::new());
-        Ok(Stream { key, launches, runs, waits, workers, ends, known, free: 0, launched })
+        let name = self.writer.text(&key.to_string());
+        let (workers, ends, launched) = (HashMap::new(), Ends::default(), VecDeque::new());
+        Ok(Stream { key, name, launches, runs, waits, workers, ends, free: 0, launched })
     }
 
     /// Shows an instruction that a thread has run, or its launch.
-    fn ran(&mut self, thread: &str, ran: Ran) -> io::Result<()> {
+    fn ran(&mut self, thread: usize, ran: Ran) -> io::Result<()> {
+        let line = self.line(ran.site);
         let Some(stream) = self.streams.get_mut(&ran.point.stream) else { return Ok(()) };
+        let Some((thread_name, thread_text, thread_track)) = self.threads.get_mut(thread) else { return Ok(()) };
         if stream.launches {
             if let Some(began) = ran.began {
-                let track = match self.threads.get(thread) {
-                    Some(track) => *track,
-                    None => {
-                        let track = self.writer.track(thread, None)?;
-                        self.threads.insert(thread.to_owned(), track);
-                        track
-                    }
+                let track = match *thread_track {
+                    Some(track) => track,
+                    None => *thread_track.insert(self.writer.track(thread_name, None)?),
                 };
-                let (site, stream) = (ran.site.to_string(), stream.key.to_string());
                 let arguments = [
-                    ("stream", Argument::Text(&stream)),
+                    ("stream", Argument::Text(stream.name)),
                     ("number", Argument::Number(ran.point.seq)),
-                    ("line", Argument::Text(&site)),
+                    ("line", Argument::Text(line)),
                 ];
                 let name = format!("launch {}", ran.name.text());
                 let (leaves, enters) = (None, &[][..]);
@@ -247,17 +295,18 @@ impl<W: Write> TimelineWriter<W> {
             return Ok(());
         }
         let (began, ended) = (ran.began.unwrap_or(ran.ended), ran.ended);
-        let track = match (ran.point.stream.is_unordered(), stream.workers.get(thread)) {
+        let track = match (ran.point.stream.is_unordered(), stream.workers.get(&thread)) {
             (false, _) => stream.runs,
             (true, Some(track)) => *track,
             (true, None) => {
-                let track = self.writer.track(&format!("{} on {thread}", stream.key), Some(stream.runs))?;
-                stream.workers.insert(thread.to_owned(), track);
+                let track = self.writer.track(&format!("{} on {thread_name}", stream.key), Some(stream.runs))?;
+                stream.workers.insert(thread, track);
                 track
             }
         };
         let could = if ran.point.stream.is_unordered() { ran.submitted } else { stream.free.max(ran.submitted) };
-        self.over(Over { ran, could, began }, (track, ended), Some(thread))
+        let thread = Some(*thread_text);
+        self.over(Over { ran, could, began }, (track, ended), thread)
     }
 
     /// Shows an instruction that a device has finished, as far as the host has seen it.
@@ -278,24 +327,17 @@ impl<W: Write> TimelineWriter<W> {
     }
 
     /// Shows an instruction that is over, and what it waited for.
-    fn over(&mut self, over: Over, (track, ended): (Track, u64), thread: Option<&str>) -> io::Result<()> {
+    fn over(&mut self, over: Over, (track, ended): (Track, u64), thread: Option<Text>) -> io::Result<()> {
         let Over { ran, began, .. } = &over;
         let Some(stream) = self.streams.get_mut(&ran.point.stream) else { return Ok(()) };
         stream.free = stream.free.max(ended);
         stream.ends.insert(ran.point.seq, ended);
-        stream.known.push_back(ran.point.seq);
-        if stream.known.len() > ENDS
-            && let Some(oldest) = stream.known.pop_front()
-        {
-            stream.ends.remove(&oldest);
-        }
-        let site = ran.site.to_string();
-        let mut arguments = vec![
+        let mut arguments: SmallVec<[_; 6]> = SmallVec::from_slice(&[
             ("number", Argument::Number(ran.point.seq)),
             ("order", Argument::Number(ran.order)),
-            ("line", Argument::Text(&site)),
+            ("line", Argument::Text(self.line(ran.site))),
             ("submitted", Argument::Number(ran.submitted)),
-        ];
+        ]);
         arguments.extend(thread.map(|thread| ("thread", Argument::Text(thread))));
         let outcome = match (ran.outcome, ran.began) {
             (Ended::Fine, _) => None,
@@ -303,7 +345,7 @@ impl<W: Write> TimelineWriter<W> {
             (Ended::PassedOn, None) => Some("skipped"),
             (Ended::PassedOn, Some(_)) => Some("passed on a failure"),
         };
-        arguments.extend(outcome.map(|outcome| ("outcome", Argument::Text(outcome))));
+        arguments.extend(outcome.map(|outcome| ("outcome", Argument::Text(self.writer.text(outcome)))));
         let (name, begin) = (ran.name.text(), *began);
         let slice = Slice { track, name, begin, end: ended, arguments: &arguments, leaves: None, enters: &[] };
         self.writer.slice(&slice)?;
@@ -312,7 +354,7 @@ impl<W: Write> TimelineWriter<W> {
 
     /// Shows what an instruction waited for, once all of that is known, or `now` as far as it is known.
     fn waits(&mut self, over: Over, now: bool) -> io::Result<()> {
-        let known: Vec<(Point, u64)> =
+        let known: SmallVec<[(Point, u64); 4]> =
             over.ran.waited.iter().filter_map(|point| Some((*point, self.end_of(*point)?))).collect();
         if known.len() < over.ran.waited.len() && !now {
             self.open.push(over);
@@ -320,42 +362,35 @@ impl<W: Write> TimelineWriter<W> {
         }
         let Over { ran, could, began } = over;
         let Some(waits) = self.streams.get(&ran.point.stream).map(|stream| stream.waits) else { return Ok(()) };
-        let (mut enters, mut sources) = (Vec::new(), Vec::new());
+        let (mut enters, mut sources) = (SmallVec::<[u64; 4]>::new(), SmallVec::<[Text; 4]>::new());
         for &(point, end) in &known {
             let Some((arrow, source)) = self.record(point, end)? else { continue };
             sources.push(source);
             enters.push(arrow);
         }
         let last = known.iter().map(|(_, end)| *end).max().unwrap_or(could);
-        let sources = sources.join(", ");
-        let arguments = [("number", Argument::Number(ran.point.seq)), ("for", Argument::Rare(&sources))];
         let end = last.clamp(could.min(began), began);
-        // Several instructions of an unordered stream wait at once: their waits are shown without their times, which would overlap.
-        let begin = if ran.point.stream.is_unordered() { end } else { could.min(end) };
+        let number = ("number", Argument::Number(ran.point.seq));
         let (track, leaves) = (waits, None);
-        let wait = Slice { track, name: "wait", begin, end, arguments: &arguments, leaves, enters: &[] };
-        self.writer.slice(&wait)?;
-        let arguments = &arguments[..1];
-        self.writer.slice(&Slice { track, name: "met", begin: end, end, arguments, leaves, enters: &enters })
+        // Several instructions of an unordered stream wait at once: their waits are not shown, because they would overlap.
+        if could < end && !ran.point.stream.is_unordered() {
+            let mut arguments: SmallVec<[_; 4]> = SmallVec::from_slice(&[number]);
+            arguments.extend(sources.iter().map(|source| ("for", Argument::Text(*source))));
+            let arguments = &arguments[..];
+            self.writer.slice(&Slice { track, name: "wait", begin: could, end, arguments, leaves, enters: &[] })?;
+        }
+        self.writer.slice(&Slice { track, name: "met", begin: end, end, arguments: &[number], leaves, enters: &enters })
     }
 
-    /// Shows the end of an instruction that another one, or a caller, has waited for: the arrow that begins there, and what the instruction is called.
-    fn record(&mut self, point: Point, end: u64) -> io::Result<Option<(u64, String)>> {
+    /// Shows the end of an instruction that another one, or a caller, has waited for: the arrow that begins there, and the name of its stream.
+    fn record(&mut self, point: Point, end: u64) -> io::Result<Option<(u64, Text)>> {
         let Some(source) = self.streams.get(&point.stream) else { return Ok(None) };
         self.arrows += 1;
-        let arguments = [("number", Argument::Number(point.seq))];
+        let arguments = &[("number", Argument::Number(point.seq))];
         let leaves = Some(self.arrows);
         let track = source.waits;
-        self.writer.slice(&Slice {
-            track,
-            name: "record",
-            begin: end,
-            end,
-            arguments: &arguments,
-            leaves,
-            enters: &[],
-        })?;
-        Ok(Some((self.arrows, format!("{} {}", source.key, point.seq))))
+        self.writer.slice(&Slice { track, name: "record", begin: end, end, arguments, leaves, enters: &[] })?;
+        Ok(Some((self.arrows, source.name)))
     }
 
     /// Shows that a caller was blocked, once the end of what it waited for is known, or `now`. For a result an arrow leads to the end of the wait, if that end is known.
@@ -373,9 +408,9 @@ impl<W: Write> TimelineWriter<W> {
         };
         let Blocked { why, thread, name, site, began, ended } = blocked;
         let track = self.track_of_caller(thread, &name)?;
-        let (line, leaves) = (site.to_string(), None);
-        let mut arguments = vec![("line", Argument::Text(&line))];
-        arguments.extend(source.as_ref().map(|(_, source)| ("for", Argument::Rare(source))));
+        let leaves = None;
+        let mut arguments: SmallVec<[_; 2]> = SmallVec::from_slice(&[("line", Argument::Text(self.line(site)))]);
+        arguments.extend(source.map(|(_, source)| ("for", Argument::Text(source))));
         let (begin, end) = (began, ended);
         let wait = Slice { track, name: why.text(), begin, end, arguments: &arguments, leaves, enters: &[] };
         self.writer.slice(&wait)?;
@@ -399,6 +434,30 @@ impl<W: Write> TimelineWriter<W> {
 
     /// When an instruction was over, if that is known.
     fn end_of(&self, point: Point) -> Option<u64> {
-        self.streams.get(&point.stream)?.ends.get(&point.seq).copied()
+        self.streams.get(&point.stream)?.ends.get(point.seq)
+    }
+
+    fn line(&mut self, site: Site) -> Text {
+        *self.lines.entry(site.into_raw()).or_insert_with(|| self.writer.text(&site.to_string()))
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ends_of_the_last_instructions_are_known() {
+        let mut ends = Ends::default();
+        [3, 1, 2].into_iter().for_each(|number| ends.insert(number, 10 * number));
+        assert_eq!([0, 1, 2, 3, 4].map(|number| ends.get(number)), [None, Some(10), Some(20), Some(30), None]);
+        let most = ENDS as u64;
+        (5..most + 3).for_each(|number| ends.insert(number, number));
+        assert_eq!((ends.get(2), ends.get(3), ends.get(4)), (None, Some(30), None));
+        // Too old, and far ahead of the others.
+        ends.insert(1, 1);
+        assert_eq!((ends.get(1), ends.get(5)), (None, Some(5)));
+        ends.insert(u64::MAX, 7);
+        assert_eq!((ends.get(5), ends.get(u64::MAX), ends.ends.len()), (None, Some(7), 1));
     }
 }

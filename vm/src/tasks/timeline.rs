@@ -150,7 +150,7 @@ impl Timeline {
             began: stamp.started.map(|started| self.at(started)),
             ended: self.now(),
             outcome,
-            waited: task.waited().into(),
+            waited: SmallVec::from_slice(task.waited()),
         })
     }
 

@@ -2,14 +2,6 @@
 
 use prost::Message;
 
-/// A trace: its packets one after the other.
-#[derive(Clone, PartialEq, Message)]
-pub struct Trace {
-    /// The packets.
-    #[prost(message, repeated, tag = "1")]
-    pub packets: Vec<TracePacket>,
-}
-
 /// A packet.
 #[derive(Clone, PartialEq, Message)]
 pub struct TracePacket {
@@ -25,18 +17,16 @@ pub struct TracePacket {
     /// Names that this packet and later ones of the sequence use by their numbers.
     #[prost(message, optional, tag = "12")]
     pub interned: Option<InternedData>,
-    /// [`FIRST_OF_SEQUENCE`] or [`USES_NAMES`].
+    /// 1 if no packet of the sequence comes before this one, 2 if it uses names of the sequence.
     #[prost(uint32, optional, tag = "13")]
     pub flags: Option<u32>,
+    /// Other packets, one after the other as in a trace, compressed as zlib does it.
+    #[prost(bytes = "vec", optional, tag = "50")]
+    pub compressed: Option<Vec<u8>>,
     /// A new track.
     #[prost(message, optional, tag = "60")]
     pub track: Option<TrackDescriptor>,
 }
-
-/// No packet of the sequence comes before this one.
-pub const FIRST_OF_SEQUENCE: u32 = 1;
-/// The packet uses names of the sequence.
-pub const USES_NAMES: u32 = 2;
 
 /// The kind of an event.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, prost::Enumeration)]
