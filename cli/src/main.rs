@@ -54,6 +54,9 @@ enum Command {
         /// Write when each stream ran what, and what it waited for, for the page ui.perfetto.dev
         #[arg(long, value_name = "FILE")]
         trace: Option<PathBuf>,
+        /// With --trace: only the last SECONDS of the run, which are kept in memory until it ends, also by a signal
+        #[arg(long, value_name = "SECONDS", requires = "trace", conflicts_with = "report", value_parser = seconds)]
+        trace_last: Option<Duration>,
         /// Compile each program of the script once, and run it as a few instructions: one on each stream that it uses, as a rule
         #[arg(long)]
         compiled: bool,
@@ -322,6 +325,7 @@ fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
             stats,
             record,
             trace,
+            trace_last,
             profile,
             profile_json,
             report,
@@ -336,6 +340,7 @@ fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
                 stats,
                 record,
                 trace,
+                trace_last,
                 profile,
                 profile_json,
                 report,

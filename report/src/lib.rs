@@ -29,4 +29,4 @@ mod text;
 pub use compare::{Change, Comparison};
 pub use reader::Packets;
 pub use recording::{ReadError, Recording};
-pub use report::{Cause, Copies, Critical, Group, Idle, Place, Queue, Report, StreamTime};
+pub use report::{Cause, Copies, Critical, Group, Idle, Pending, Place, Queue, Report, StreamTime};

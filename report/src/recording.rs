@@ -17,6 +17,8 @@ pub struct Recording {
     sources: Vec<u32>,
     /// In the order of their ends.
     pub(crate) blocks: Vec<Block>,
+    /// Of a flight recorder: instructions that had not passed when it was written.
+    pub(crate) pending: Vec<Pending>,
     texts: Vec<String>,
     /// Whether the trace ends within a packet, as that of a process that was killed may.
     pub(crate) is_cut: bool,
@@ -51,6 +53,20 @@ pub(crate) struct Instruction {
     pub(crate) met: Option<u64>,
     first_source: u32,
     count_of_sources: u32,
+}
+
+/// An instruction that had not passed.
+#[derive(Clone, Debug)]
+pub(crate) struct Pending {
+    pub(crate) stream: u32,
+    /// What it does.
+    pub(crate) state: Text,
+    pub(crate) name: Text,
+    pub(crate) line: Text,
+    /// The streams that it waits for.
+    pub(crate) sources: Vec<Text>,
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
 }
 
 /// A time in which a thread of the host was blocked.
@@ -140,12 +156,15 @@ enum Argument {
     Order,
     Submitted,
     Line,
+    Op,
+    For,
     Other,
 }
 
 enum Open {
     Instruction(Instruction),
     Block(Block),
+    Pending(Pending),
     Other,
 }
 
@@ -175,7 +194,7 @@ impl Recording {
             }
         }
         let found = reading.finish();
-        match (found.instructions.len(), found.streams.len()) {
+        match (found.instructions.len() + found.pending.len(), found.streams.len()) {
             (0, _) if found.is_cut => {
                 Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the trace ends before its first instruction").into())
             }
@@ -230,6 +249,8 @@ impl Reading {
                     "order" => Argument::Order,
                     "submitted" => Argument::Submitted,
                     "line" => Argument::Line,
+                    "op" => Argument::Op,
+                    "for" => Argument::For,
                     _ => Argument::Other,
                 };
                 self.argument_names.insert(name.number(), argument);
@@ -310,6 +331,7 @@ impl Reading {
                 self.found.instructions.push(Instruction { end, ..instruction });
             }
             Open::Block(block) => self.found.blocks.push(Block { end: at.max(block.begin), ..block }),
+            Open::Pending(pending) => self.found.pending.push(Pending { end: at.max(pending.begin), ..pending }),
             Open::Other => {}
         }
     }
@@ -326,7 +348,7 @@ impl Reading {
                     let text = self.argument_texts.get(&argument.interned_text()).copied();
                     instruction.line = text.unwrap_or_default();
                 }
-                Some(Argument::Other) | None => {}
+                Some(Argument::Op | Argument::For | Argument::Other) | None => {}
             }
         }
         match (track, self.found.text(name)) {
@@ -338,7 +360,28 @@ impl Reading {
                 }
                 self.leaving.extend(event.flows.iter().map(|arrow| (*arrow, of)));
                 self.entering.extend(event.ending_flows.iter().map(|arrow| (*arrow, Entered::Instruction(of))));
-                Open::Other
+                if matches!(name, "wait" | "met" | "record") {
+                    return Open::Other;
+                }
+                let line = instruction.line;
+                let mut pending = Pending {
+                    stream,
+                    state: instruction.name,
+                    name: Text::default(),
+                    line,
+                    sources: Vec::new(),
+                    begin: at,
+                    end: at,
+                };
+                for argument in &event.arguments {
+                    let text = self.argument_texts.get(&argument.interned_text()).copied().unwrap_or_default();
+                    match self.argument_names.get(&argument.name()) {
+                        Some(Argument::Op) => pending.name = text,
+                        Some(Argument::For) => pending.sources.push(text),
+                        _ => {}
+                    }
+                }
+                Open::Pending(pending)
             }
             (Track::Other | Track::Process, name) => {
                 let why = match name {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::critical::{Part, Path};
 use crate::idle::{Reason, Time, time_of};
-use crate::recording::{Recording, Text, Why};
+use crate::recording::{self, Recording, Text, Why};
 
 /// How many causes, and how many groups of the critical path, a report names: the longest.
 const MOST: usize = 20;
@@ -24,6 +24,8 @@ pub struct Report {
     pub is_cut: bool,
     /// Each stream, in the order of their names.
     pub streams: Vec<StreamTime>,
+    /// Of the trace of a flight recorder: the oldest instruction of each stream that had not passed when it was written.
+    pub pending: Vec<Pending>,
     /// The longest causes of idle time, the longest first.
     pub idle: Vec<Idle>,
     /// What the time of the run consists of.
@@ -32,6 +34,20 @@ pub struct Report {
     pub copies: Option<Copies>,
     /// How long instructions were queued.
     pub queue: Queue,
+}
+
+/// An instruction that had not passed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Pending {
+    /// Which; its name and line are empty where the engine did not know them.
+    pub of: Place,
+    /// What it did: `running`, `waiting` and others.
+    pub state: String,
+    /// The streams that it waited for.
+    pub waits_for: Vec<String>,
+    /// The time since the instruction before it had passed.
+    pub ns: u64,
 }
 
 /// How a stream spent the time of the run: the parts add up to `total_ns`.
@@ -174,12 +190,21 @@ impl Report {
             instructions: recording.instructions.len() as u64,
             is_cut: recording.is_cut,
             streams,
+            pending: recording.pending.iter().map(|it| pending(recording, it)).collect(),
             idle,
             critical_path: critical(recording, (begin, end)),
             copies: copies(recording),
             queue: queue(recording),
         }
     }
+}
+
+fn pending(recording: &Recording, it: &recording::Pending) -> Pending {
+    let text = |text: Text| recording.text(text).to_owned();
+    let stream = Some(recording.streams[it.stream as usize].name.clone());
+    let of = Place { stream, name: text(it.name), line: text(it.line) };
+    let waits_for = it.sources.iter().map(|source| text(*source)).collect();
+    Pending { of, state: text(it.state), waits_for, ns: it.end - it.begin }
 }
 
 fn stream_time(name: &str, instructions: u64, time: &Time) -> StreamTime {

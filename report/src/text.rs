@@ -83,6 +83,17 @@ impl Display for Report {
                 part(it.late_ns)
             )?;
         }
+        if !self.pending.is_empty() {
+            writeln!(f, "\nnot passed when the trace was written")?;
+        }
+        for it in &self.pending {
+            let stream = it.of.stream.as_deref().unwrap_or_default();
+            write!(f, "{:>9}        {stream:width$}  {}", Ns(it.ns), it.state)?;
+            if !it.of.name.is_empty() {
+                write!(f, ": {} ({})", it.of.name, it.of.line)?;
+            }
+            writeln!(f, "{}{}", if it.waits_for.is_empty() { "" } else { ", for " }, it.waits_for.join(", "))?;
+        }
         let longest = |it: &&Idle| u128::from(it.ns) * 100 >= u128::from(total);
         if self.idle.iter().any(|it| longest(&it)) {
             writeln!(f, "\nwhy streams were idle, 1 % of the time or more")?;

@@ -99,7 +99,7 @@ impl VmBuilder {
             });
         }
         let threaded = inline.is_none() && simulated.is_none();
-        let trace = self.trace.unwrap_or_else(TraceConfig::of_environment).map(TraceConfig::open).transpose()?;
+        let trace = self.trace.map_or_else(TraceConfig::of_environment, Ok)?.map(TraceConfig::open).transpose()?;
         // A wait in a registered op must fail on a helper, as it does on a thread of the engine.
         #[cfg(not(any(loom, shuttle)))]
         streamvm_kernels::mark_helpers(engine_thread::enter);
@@ -134,7 +134,7 @@ impl VmBuilder {
             observer,
             profiles: self.profiles,
             stamps: self.profiles || trace.is_some(),
-            timeline: trace.is_some().then(Timeline::new),
+            timeline: trace.as_ref().map(|trace| Timeline::new(trace.name.clone())),
             closed: AtomicBool::new(false),
             ending: AtomicBool::new(false),
             stops_loops: Arc::default(),
@@ -163,11 +163,11 @@ impl VmBuilder {
                 .map_err(|error| Error::NoThread { reason: error.to_string() })?;
             engine.threads.keep(thread);
         }
-        if let Some(out) = trace {
+        if let Some(trace) = trace {
             let of_thread = engine.clone();
             let thread = Builder::new()
                 .name("streamvm-trace".to_owned())
-                .spawn(move || trace_thread::serve(&of_thread, out))
+                .spawn(move || trace_thread::serve(&of_thread, trace))
                 .map_err(|error| {
                     // The scheduler ends, too.
                     engine.end();

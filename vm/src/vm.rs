@@ -412,6 +412,26 @@ impl Vm {
         self.report()
     }
 
+    /// Writes the [trace](crate::VmBuilder::trace) of the engine now: of a flight recorder ([`TraceConfig::last`](crate::TraceConfig::last)) what it has kept and what is pending; else what
+    /// has happened until this call and is not written yet. Blocks until it is written, which takes some hundredths of a second, and does not wait for instructions.
+    ///
+    /// # Errors
+    /// [`Error::NoTrace`] if the engine is not traced, or writing fails. [`Error::WouldDeadlock`] on a thread of an engine, [`Error::Forked`] in a forked child.
+    #[track_caller]
+    pub fn write_trace(&self) -> Result<(), Error> {
+        self.engine.may_wait()?;
+        let failed = |file: &str, reason: String| Error::NoTrace { file: file.to_owned(), reason };
+        let Some(timeline) = &self.engine.timeline else {
+            let reason = "the engine is not traced; `VmBuilder::trace` or the variable STREAMVM_TRACE says where to";
+            return Err(failed("a file", reason.to_owned()));
+        };
+        match timeline.asks.ask_and_wait().recv() {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(failed(&timeline.name, error.to_string())),
+            Err(_) => Err(failed(&timeline.name, "the engine has ended, and with it its trace".to_owned())),
+        }
+    }
+
     /// The most bytes that there may be in a place: its memory limit, or else what a CUDA device has, which is opened to find that out. `None` if only the
     /// machine limits it.
     ///
@@ -428,6 +448,11 @@ impl Owner {
     /// Drains the engine and ends its threads. Waits for nothing after [`Vm::shutdown`], which has done all this or given up, and
     /// on a thread of an engine: then the threads end by themselves.
     fn end(&self) {
+        if std::thread::panicking()
+            && let Some(timeline) = &self.engine.timeline
+        {
+            timeline.asks.ask("a panic");
+        }
         self.engine.end();
         if self.shut_down.load(Ordering::Relaxed) || engine_thread::is_here() || self.engine.drain(None, None).is_err()
         {

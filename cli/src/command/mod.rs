@@ -132,6 +132,9 @@ pub fn run_script(
             Some(writer) => builder.record(writer),
             None => builder,
         };
+        if let (Some(path), Some(last)) = (writers.last, options.trace_last) {
+            return builder.trace(TraceConfig::to_file(path).last(last));
+        }
         match both(writers.trace, kept_trace) {
             Some(writer) => builder.trace(TraceConfig::to_writer(writer)),
             None => builder,
@@ -173,6 +176,7 @@ pub fn run_script(
     }
     timed.lock().unwrap_or_else(PoisonError::into_inner).clear();
     let profile = vm.profile().unwrap_or_default();
+    let last = options.trace_last.map(|_| vm.write_trace());
     // The trace is complete only once the engine is dropped.
     drop(vm);
     drop(armed);
@@ -185,6 +189,7 @@ pub fn run_script(
     // The files are finished even if stderr cannot be written.
     let mut messages = outputs.finish(&profile);
     messages.extend(report.err());
+    messages.extend(last.and_then(Result::err).map(|error| format!("error: {error}")));
     let exit = exit?;
     messages.iter().try_for_each(|message| writeln!(err, "{message}"))?;
     Ok(if messages.is_empty() { exit } else { Exit::Failed })
@@ -209,10 +214,11 @@ fn print_diagnostics(options: &ScriptOptions, vm: &Vm, timed: &Timed, out: &mut 
 
 /// Writes and prints what there is of a run that a signal ends. Whatever cannot be written is left out, since the process ends.
 fn tell_parts(options: &ScriptOptions, name: &str, vm: &Weak<Vm>, timed: &Timed, mut parts: Parts, signal: &str) {
-    parts.keep_traces();
-    if let Some(vm) = vm.upgrade() {
-        // The run may be in a kernel, for which dropping the engine would wait.
-        let vm = std::mem::ManuallyDrop::new(vm);
+    // The run may be in a kernel, for which dropping the engine would wait.
+    let vm = vm.upgrade().map(std::mem::ManuallyDrop::new);
+    let last_is_written = options.trace_last.is_some() && vm.as_ref().is_some_and(|vm| vm.write_trace().is_ok());
+    parts.keep_traces(last_is_written);
+    if let Some(vm) = vm {
         parts.keep_profile(&vm.profile().unwrap_or_default());
         // Before what goes to stdout, because nothing may read that.
         for what in end_unfinished() {

@@ -80,12 +80,15 @@ pub(crate) struct TraceWriters {
     pub(crate) record: Option<TraceWriter>,
     /// Of `--trace`.
     pub(crate) trace: Option<TraceWriter>,
+    /// The file that the engine writes the last time of a run to, if it is told so, until it is put in its place.
+    pub(crate) last: Option<PathBuf>,
 }
 
 struct Trace {
     path: PathBuf,
     output: OutputFile,
-    writer: TraceWriter,
+    /// `None` if the engine writes the file itself, at the end of a run.
+    writer: Option<TraceWriter>,
 }
 
 impl Outputs {
@@ -103,7 +106,16 @@ impl Outputs {
             traces.extend(trace);
             Ok(writer)
         };
-        let writers = TraceWriters { record: writer(&options.record)?, trace: writer(&options.trace)? };
+        let record = writer(&options.record)?;
+        let writers = match (&options.trace, options.trace_last) {
+            (Some(path), Some(_)) => {
+                let output = OutputFile::create(path).map_err(|error| cannot_record(path, &error))?;
+                let last = Some(output.path().to_owned());
+                traces.push(Trace { path: path.clone(), output, writer: None });
+                TraceWriters { record, trace: None, last }
+            }
+            (path, _) => TraceWriters { record, trace: writer(path)?, last: None },
+        };
         let begun = |path: &PathBuf| OutputFile::create(path).map(|file| (path.clone(), file));
         let profile = match options.profile_json.as_ref().map(|path| (path, begun(path))) {
             Some((path, Err(error))) => return Err(cannot_profile(path, &error)),
@@ -148,14 +160,21 @@ impl Outputs {
 
 /// The files of a run as a signal ends it: each with what names it in messages.
 pub(crate) struct Parts {
-    traces: Vec<(TraceWriter, Unfinished, String)>,
+    traces: Vec<(Option<TraceWriter>, Unfinished, String)>,
     profile: Option<(File, Unfinished, String)>,
 }
 
 impl Parts {
-    /// Writes out the lines and packets of the traces so far, all of them whole. The engine writes no further one.
-    pub(crate) fn keep_traces(&self) {
+    /// Writes out the lines and packets of the traces so far, all of them whole. The engine writes no further one. `last_is_written` tells whether the engine has written the
+    /// last time of the run.
+    pub(crate) fn keep_traces(&self, last_is_written: bool) {
         for (writer, unfinished, what) in &self.traces {
+            let Some(writer) = writer else {
+                if last_is_written {
+                    unfinished.keep(what);
+                }
+                continue;
+            };
             let mut sink = writer.sink();
             if sink.written.is_ok() && sink.inner.flush().is_ok() {
                 unfinished.keep(what);
@@ -188,12 +207,13 @@ impl Trace {
         };
         let (output, file) = begin().map_err(|error| cannot_record(path, &error))?;
         let writer = TraceWriter::new(BufWriter::new(file));
-        Ok((Trace { path: path.to_owned(), output, writer: writer.clone() }, writer))
+        Ok((Trace { path: path.to_owned(), output, writer: Some(writer.clone()) }, writer))
     }
 
     /// Puts the trace in its place. Returns a message if the trace is incomplete.
     fn finish(self) -> Option<String> {
-        self.writer.outcome().and_then(|()| self.output.finish()).err().map(|error| cannot_record(&self.path, &error))
+        let outcome = self.writer.map_or(Ok(()), |writer| writer.outcome());
+        outcome.and_then(|()| self.output.finish()).err().map(|error| cannot_record(&self.path, &error))
     }
 }
 

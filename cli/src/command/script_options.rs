@@ -1,6 +1,7 @@
 //! Options of the subcommands over scripts: devices, and the files that a run writes.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::base::engine::{CompileOptions, DeviceId};
 
@@ -23,6 +24,8 @@ pub struct ScriptOptions {
     pub record: Option<PathBuf>,
     /// The file for the trace with times.
     pub trace: Option<PathBuf>,
+    /// The time that is traced: the last one of the run; `None` for the whole run.
+    pub trace_last: Option<Duration>,
     /// Print why streams were idle at the end?
     pub report: bool,
     /// Also run the script on simulated devices and report races?

@@ -22,7 +22,7 @@ enum To {
     /// A temporary file, which is renamed once it is whole.
     Replaces { file: WholeFile, listed: Listed },
     /// A pipe or a device, which is written to directly.
-    Special(File),
+    Special(File, PathBuf),
 }
 
 impl OutputFile {
@@ -33,7 +33,7 @@ impl OutputFile {
     pub fn create(path: &Path) -> io::Result<OutputFile> {
         if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
             let file = OpenOptions::new().write(true).open(path)?;
-            return Ok(OutputFile { to: To::Special(file) });
+            return Ok(OutputFile { to: To::Special(file, path.to_owned()) });
         }
         let (file, listed) = Listed::create(path)?;
         Ok(OutputFile { to: To::Replaces { file, listed } })
@@ -43,7 +43,7 @@ impl OutputFile {
     pub(crate) fn unfinished(&self) -> Unfinished {
         match &self.to {
             To::Replaces { listed, .. } => Unfinished(Some(listed.0)),
-            To::Special(_) => Unfinished(None),
+            To::Special(..) => Unfinished(None),
         }
     }
 
@@ -54,7 +54,15 @@ impl OutputFile {
     pub fn file(&self) -> io::Result<File> {
         match &self.to {
             To::Replaces { file, .. } => file.file().try_clone(),
-            To::Special(file) => file.try_clone(),
+            To::Special(file, _) => file.try_clone(),
+        }
+    }
+
+    /// Where the data goes until it is whole, for who opens files by their paths.
+    pub(crate) fn path(&self) -> &Path {
+        match &self.to {
+            To::Replaces { file, .. } => file.temporary(),
+            To::Special(_, path) => path,
         }
     }
 
@@ -190,7 +198,7 @@ mod tests {
         let path = folder.path().join("a");
         let temporary = |output: &OutputFile| match &output.to {
             To::Replaces { file, .. } => file.temporary().to_path_buf(),
-            To::Special(_) => panic!("a file"),
+            To::Special(..) => panic!("a file"),
         };
         let (one, other) = (OutputFile::create(&path).unwrap(), OutputFile::create(&path).unwrap());
         let (first, second) = (temporary(&one), temporary(&other));

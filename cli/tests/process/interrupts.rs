@@ -96,6 +96,17 @@ fn an_interrupt_ends_the_run_and_keeps_what_it_has_of_diagnostics() {
     }
 }
 
+#[test]
+fn a_signal_leaves_the_trace_of_the_last_time_with_what_is_running() {
+    let folder = TempDir::new().unwrap();
+    let args = ["--compiled", "--most-rounds", "1000000000000", "--trace", "t", "--trace-last", "600"];
+    let (ended, _, err) = interrupted(folder.path(), ENDLESS_LOOP, &args, "-TERM");
+    assert_eq!(ended, Some(15), "{err}");
+    assert!(err.contains("t: the trace is partial: a.svm was interrupted by SIGTERM\n"), "{err}");
+    let report = streamvm(folder.path(), ["report", "t"]);
+    assert!(report.code == 0 && report.stdout.contains("  running: p (a.svm:10:1)\n"), "{}", report.stdout);
+}
+
 /// What cannot be printed, because nothing reads it, is left out after some seconds.
 #[test]
 fn an_interrupt_ends_a_run_whose_output_nothing_reads() {

@@ -41,6 +41,25 @@ fn a_run_tells_why_its_streams_were_idle_and_so_does_its_trace() {
 }
 
 #[test]
+fn the_last_time_of_a_run_is_in_the_trace_however_the_run_ends() {
+    let folder = folder();
+    fs::write(folder.path().join("fails.svm"), SCRIPT.replace("65536", "1")).unwrap();
+    for (script, code) in [("s.svm", 0), ("fails.svm", 1)] {
+        let run = streamvm(folder.path(), ["run", "--trace", "t", "--trace-last", "600", script]);
+        assert_eq!(run.code, code, "{}", run.stderr);
+        let report = streamvm(folder.path(), ["report", "t"]);
+        assert!(report.code == 0 && report.stdout.contains(&format!("{script}:2:")), "{script}: {}", report.stdout);
+        assert!(!report.stdout.contains("not passed"), "{script}: {}", report.stdout);
+    }
+    let full = streamvm(folder.path(), ["run", "--trace", "/dev/full", "--trace-last", "600", "s.svm"]);
+    assert!(full.code == 1 && full.stderr.contains("no trace can be written to /dev/full"), "{}", full.stderr);
+    for wrong in [&["--trace-last", "1"][..], &["--trace", "t", "--trace-last", "x"]] {
+        let refused = streamvm(folder.path(), [&["run"], wrong, &["s.svm"]].concat());
+        assert_eq!((refused.code, refused.stdout.as_str()), (2, ""), "{wrong:?}: {}", refused.stderr);
+    }
+}
+
+#[test]
 fn two_runs_are_compared() {
     let folder = folder();
     for trace in ["a", "b"] {

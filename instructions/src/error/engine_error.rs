@@ -84,14 +84,12 @@ pub enum Error {
         /// The error of the operating system.
         reason: String,
     },
-    /// The trace of an engine cannot be begun.
-    #[error(
-        "no trace can be written to {file}: {reason}; give a file that can be created, or build the engine without a trace"
-    )]
+    /// The trace of an engine cannot be begun, or not written.
+    #[error("no trace can be written to {file}: {reason}")]
     NoTrace {
         /// The file.
         file: String,
-        /// The error of the operating system.
+        /// Why not, and what to do about it.
         reason: String,
     },
     /// The engine cannot manage the memory of a place as configured.

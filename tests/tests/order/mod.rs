@@ -8,6 +8,7 @@ mod conveniences;
 mod engine_scenarios;
 mod executor_scenarios;
 mod fair_room;
+mod flight_recorder;
 mod held;
 mod helping;
 mod holes;

@@ -16,7 +16,7 @@ const SIM: DeviceId = DeviceId::sim(0);
 
 /// Bytes that are written to and looked at.
 #[derive(Clone, Default)]
-pub(super) struct Shared(Arc<Mutex<Vec<u8>>>);
+pub(super) struct Shared(pub(super) Arc<Mutex<Vec<u8>>>);
 
 impl Write for Shared {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -39,18 +39,18 @@ type At = (String, u64);
 
 /// A slice of a trace.
 #[derive(Debug)]
-struct Shown {
+pub(super) struct Shown {
     track: String,
-    name: String,
-    begin: u64,
-    end: u64,
-    arguments: HashMap<String, String>,
+    pub(super) name: String,
+    pub(super) begin: u64,
+    pub(super) end: u64,
+    pub(super) arguments: HashMap<String, String>,
     flows: Vec<u64>,
     ending_flows: Vec<u64>,
 }
 
 /// The slices of a trace, and the last value of each counter.
-fn read(bytes: &[u8]) -> (Vec<Shown>, HashMap<String, i64>) {
+pub(super) fn read(bytes: &[u8]) -> (Vec<Shown>, HashMap<String, i64>) {
     let packets: Vec<TracePacket> = Packets::new(bytes).collect::<io::Result<_>>().expect("a trace");
     let (mut tracks, mut names, mut argument_names, mut texts) =
         (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());

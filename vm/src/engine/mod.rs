@@ -10,13 +10,14 @@
 //!   streams ([`open_stream`]), finds memory ([`oom_recovery`]), and waits while the queue is full.
 //! * [`wait`] blocks callers until points have passed; a caller may run tasks meanwhile ([`help`]). Callbacks and futures wait as a
 //!   [`RegisteredCallback`](registered_callback::RegisteredCallback).
-//! * [`threads`] starts threads; `*_thread.rs` have their bodies, [`park`] how two of them wait for points. [`simulated`] steps all of them in one thread instead.
+//! * [`threads`] starts threads; `*_thread.rs` have their bodies, [`park`] how two of them wait for points. The thread of the trace writes it as it comes, or keeps it in a [`flight_recorder`]. [`simulated`] steps all of them in one thread instead.
 
 pub(crate) mod affinity;
 pub(crate) mod completion_thread;
 pub(crate) mod context_thread;
 pub(crate) mod core;
 pub(crate) mod cuda;
+pub(crate) mod flight_recorder;
 pub(crate) mod handle;
 pub(crate) mod help;
 pub(crate) mod lane_priorities;
@@ -31,6 +32,7 @@ pub(crate) mod simulated;
 pub(crate) mod strand_thread;
 pub(crate) mod submission;
 pub(crate) mod threads;
+pub(crate) mod trace_out;
 pub(crate) mod trace_thread;
 pub(crate) mod wait;
 pub(crate) mod worker_sets;

@@ -2,14 +2,17 @@
 //!
 //! It writes nothing more after an error or a panic of the output, and goes on to take what is noted, because that would fill the memory otherwise.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use streamvm_stream::StreamId;
 
+use crate::engine::flight_recorder::FlightRecorder;
+use crate::engine::trace_out::{OpenTrace, TraceOut};
 use crate::execute::backpressure::Pending;
 use crate::execute::environment::Environment;
+use crate::observe::stall_report::StalledInstruction;
 use crate::observe::timeline_writer::{Noted, StreamFacts, TimelineWriter};
 use crate::sync::panics::panic_text;
 use crate::sync::{engine_thread, park_timeout};
@@ -18,38 +21,103 @@ use crate::tasks::timeline::{Event, Timeline};
 /// The time between two looks at what was noted.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The output of a trace.
-pub(crate) type Out = Box<dyn Write + Send>;
-
 /// The body of the thread; returns when the engine is over.
-pub(crate) fn serve(env: &Environment, out: Out) {
+pub(crate) fn serve(env: &Environment, trace: OpenTrace) {
     let Some(timeline) = &env.timeline else { return };
     engine_thread::enter();
+    match trace.last {
+        None => write_all(env, timeline, trace.out),
+        Some(last) => keep_last(env, timeline, trace.out, last),
+    }
+}
+
+/// Writes everything as it comes.
+fn write_all(env: &Environment, timeline: &Timeline, out: TraceOut) {
     let mut pending = None;
-    let mut shown = caught(|| TimelineWriter::new(BufWriter::new(out))).map_err(tell).ok();
+    // After an error: what it was.
+    let mut shown = caught(|| TimelineWriter::new(BufWriter::new(out))).map_err(tell);
     loop {
         // Before the events are taken: what has passed was noted before.
         let ends = env.may_end();
-        let now = timeline.now();
-        let events = noted(env, timeline);
-        if let Some(open) = &mut shown
-            && let Err(error) = caught(|| show(open, (now, events), &mut pending, env))
-        {
-            tell(error);
-            // Its drop calls the writer once more.
-            let _ = caught(|| {
-                drop(shown.take());
-                Ok(())
-            });
+        let asked = timeline.asks.take(ends);
+        // What happens during a look is shown at the next one, so that who asks sees all that has happened before.
+        for _ in 0..if asked.callers.is_empty() { 1 } else { 2 } {
+            let now = timeline.now();
+            let events = noted(env, timeline);
+            if let Ok(open) = &mut shown
+                && let Err(error) = caught(|| show(open, (now, events), &mut pending, env))
+            {
+                let broken = std::mem::replace(&mut shown, Err(tell(error)));
+                // Its drop calls the writer once more.
+                let _ = caught(|| {
+                    drop(broken);
+                    Ok(())
+                });
+            }
+        }
+        for caller in asked.callers {
+            let outcome = shown.as_ref().map(|_| ()).map_err(|error| io::Error::other(error.clone()));
+            // The caller may have gone.
+            let _ = caller.send(outcome);
         }
         if ends {
             break;
         }
         park_timeout(PAUSE);
     }
-    if let Some(Err(error)) = shown.map(|shown| caught(|| shown.finish(|id| facts(id, env)))) {
+    let now = timeline.now();
+    if let Ok(Err(error)) = shown.map(|shown| caught(|| shown.finish(now, &[], |id| facts(id, env)))) {
         tell(error);
     }
+}
+
+/// Logs an error of the output, and returns it.
+fn tell(error: io::Error) -> String {
+    log::error!("the trace of the engine is cut: writing it has failed: {error}");
+    error.to_string()
+}
+
+/// Keeps what has happened lately, and writes it when something fails, or somebody asks.
+fn keep_last(env: &Environment, timeline: &Timeline, mut out: TraceOut, last: Duration) {
+    let mut kept = FlightRecorder::new(last);
+    let mut is_written = false;
+    loop {
+        let ends = env.may_end();
+        let asked = timeline.asks.take(ends);
+        let now = timeline.now();
+        let events = noted(env, timeline);
+        let fails = events.iter().any(|(_, events)| events.iter().any(Event::is_failure));
+        kept.keep(now, events, env.pending());
+        let mut write = || {
+            let pending = pending(env);
+            caught(|| {
+                out.restart()?;
+                kept.write(&mut out, timeline.now(), &pending, |id| facts(id, env))
+            })
+        };
+        let why = fails.then_some("a failure").or(asked.why);
+        if let Some(why) = why.filter(|_| !std::mem::replace(&mut is_written, true)) {
+            match write() {
+                Ok(()) => log::info!("what led to {why} is in the trace in {}", timeline.name),
+                Err(error) => log::error!("the trace of what led to {why} cannot be written: {error}"),
+            }
+        }
+        for caller in asked.callers {
+            // The caller may have gone.
+            let _ = caller.send(write());
+        }
+        if ends {
+            break;
+        }
+        park_timeout(PAUSE);
+    }
+}
+
+/// The oldest instruction of each stream that has not passed.
+fn pending(env: &Environment) -> Vec<(StreamId, StalledInstruction)> {
+    let streams = || env.streams.iter();
+    let id = |stalled: &StalledInstruction| streams().find(|stream| stream.key == stalled.stream).map(|it| it.id);
+    env.stall_report().streams.into_iter().filter_map(|stalled| Some((id(&stalled)?, stalled))).collect()
 }
 
 /// A panic of the caller's writer is an error.
@@ -59,7 +127,7 @@ fn caught<T>(write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
 
 /// Shows events, which were taken from `now` on, and how much is pending if that is not what was shown last.
 fn show(
-    shown: &mut TimelineWriter<BufWriter<Out>>,
+    shown: &mut TimelineWriter<BufWriter<TraceOut>>,
     (now, events): (u64, Vec<Noted>),
     pending: &mut Option<(u64, u64)>,
     env: &Environment,
@@ -97,12 +165,9 @@ fn facts(id: StreamId, env: &Environment) -> Option<StreamFacts> {
     Some(StreamFacts { key: stream.key, launches: stream.in_flight.is_some() })
 }
 
-fn tell(error: io::Error) {
-    log::error!("the trace of the engine is cut: writing it has failed: {error}");
-}
-
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    use std::io::Write;
     use std::time::Instant;
 
     use streamvm_ep::{DType, DeviceId};

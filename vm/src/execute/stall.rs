@@ -263,11 +263,11 @@ impl Watch {
         let before = std::mem::replace(&mut self.progress, env.progress());
         // Of several waiters in one stall, only the first logs it.
         if before == self.progress && env.stall.logged.swap(before.wrapping_add(1), Ordering::Relaxed) != before + 1 {
-            log::warn!(
-                "no instruction has passed for {:?} while a thread waits: {}",
-                env.stall.after,
-                env.stall_report()
-            );
+            let report = env.stall_report();
+            log::warn!("no instruction has passed for {:?} while a thread waits: {report}", env.stall.after);
+            if let Some(timeline) = &env.timeline {
+                timeline.asks.ask("a stall");
+            }
         }
     }
 }

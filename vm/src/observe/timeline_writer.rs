@@ -20,6 +20,7 @@ use streamvm_ep::{DeviceId, Site};
 use streamvm_stream::{Point, StreamId, StreamKey};
 use streamvm_trace::{Argument, Slice, Text, TraceWriter, Track};
 
+use crate::observe::stall_report::StalledInstruction;
 use crate::tasks::counters::Ended;
 use crate::tasks::timeline::{Blocked, Event, Ran, Why};
 
@@ -230,18 +231,42 @@ impl<W: Write> TimelineWriter<W> {
         Ok(true)
     }
 
-    /// Shows what is left, and ends the trace.
+    /// Shows what is left, and what is still pending at this time: the oldest instruction of each stream. Ends the trace.
     ///
     /// # Errors
     /// Those of the output.
-    pub(crate) fn finish(mut self, facts: impl Fn(StreamId) -> Option<StreamFacts>) -> io::Result<()> {
+    pub(crate) fn finish(
+        mut self,
+        now: u64,
+        pending: &[(StreamId, StalledInstruction)],
+        facts: impl Fn(StreamId) -> Option<StreamFacts>,
+    ) -> io::Result<()> {
         self.taken = u64::MAX;
-        self.show(u64::MAX, Vec::new(), facts)?;
+        self.show(u64::MAX, Vec::new(), &facts)?;
         let open = mem::take(&mut self.open);
         open.into_iter().try_for_each(|over| self.waits(over, true))?;
         let callers = mem::take(&mut self.callers);
         callers.into_iter().try_for_each(|blocked| self.blocked(blocked, true))?;
+        for (stream, stalled) in pending {
+            if self.is_known(*stream, &facts)? {
+                self.pending(*stream, stalled, now)?;
+            }
+        }
         self.writer.finish().map(drop)
+    }
+
+    /// Shows what the oldest instruction of a stream that has not passed does, since the one before it had passed.
+    fn pending(&mut self, stream: StreamId, stalled: &StalledInstruction, now: u64) -> io::Result<()> {
+        let Some(&Stream { waits: track, free, .. }) = self.streams.get(&stream) else { return Ok(()) };
+        let mut arguments = vec![("number", Argument::Number(stalled.seq))];
+        arguments.extend(stalled.what.iter().map(|what| ("op", Argument::Text(self.writer.text(what)))));
+        arguments.extend(stalled.site.map(|site| ("line", Argument::Text(self.line(site)))));
+        arguments.extend(stalled.thread.iter().map(|thread| ("thread", Argument::Text(self.writer.text(thread)))));
+        let sources = stalled.waits_for.iter().map(|(source, _)| self.writer.text(&source.to_string()));
+        arguments.extend(sources.map(|source| ("for", Argument::Text(source))));
+        let (name, begin, end) = (stalled.state.to_string(), free.min(now), now);
+        let (name, arguments) = (&*name, &arguments[..]);
+        self.writer.slice(&Slice { track, name, begin, end, arguments, leaves: None, enters: &[] })
     }
 
     /// Writes out what was shown.

@@ -3,6 +3,8 @@
 //! Each thread context and worker has a list of its own ([`Events`]), as it has counters for profiles: the thread that runs it writes, and the thread that writes
 //! the trace competes for the lock, a hundred times a second. The completion has a list, too, of what devices have finished, and callers that were blocked share one.
 
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::ThreadId;
 use std::time::Instant;
 
@@ -22,6 +24,48 @@ pub(crate) struct Timeline {
     pub(crate) completion: Events,
     /// When callers were blocked.
     pub(crate) callers: Events,
+    /// Who wants to see the trace.
+    pub(crate) asks: Asks,
+    /// What messages call its output.
+    pub(crate) name: String,
+}
+
+/// Who wants a trace to be written, now.
+#[derive(Default)]
+pub(crate) struct Asks(Mutex<Asked>);
+
+/// What the thread that writes the trace is asked for.
+#[derive(Default)]
+pub(crate) struct Asked {
+    /// Why the engine itself wants the trace.
+    pub(crate) why: Option<&'static str>,
+    /// Callers that wait until it is written.
+    pub(crate) callers: Vec<Sender<io::Result<()>>>,
+    /// Whether nobody will answer any more.
+    is_over: bool,
+}
+
+impl Asks {
+    /// Asks for the trace for a reason of the engine.
+    pub(crate) fn ask(&self, why: &'static str) {
+        unpoisoned(self.0.lock()).why.get_or_insert(why);
+    }
+
+    /// Asks for the trace, and returns where the outcome will be; nothing will be there if the thread that writes has ended.
+    pub(crate) fn ask_and_wait(&self) -> Receiver<io::Result<()>> {
+        let (sender, receiver) = channel();
+        let mut asked = unpoisoned(self.0.lock());
+        if !asked.is_over {
+            asked.callers.push(sender);
+        }
+        receiver
+    }
+
+    /// Takes what was asked for; nothing is answered after the call that says so.
+    pub(crate) fn take(&self, is_over: bool) -> Asked {
+        let mut asked = unpoisoned(self.0.lock());
+        std::mem::replace(&mut *asked, Asked { is_over, ..Asked::default() })
+    }
 }
 
 /// Events in the order in which a thread has noted them.
@@ -32,6 +76,7 @@ pub(crate) struct Events(Mutex<Vec<Event>>);
 const MOST: usize = 1 << 18;
 
 /// Something that has happened. Times are in nanoseconds since the engine was built.
+#[derive(Clone)]
 pub(crate) enum Event {
     /// An instruction was run, launched or skipped.
     Ran(Ran),
@@ -42,6 +87,7 @@ pub(crate) enum Event {
 }
 
 /// A time in which a caller was blocked.
+#[derive(Clone)]
 pub(crate) struct Blocked {
     pub(crate) why: Why,
     pub(crate) thread: ThreadId,
@@ -79,6 +125,7 @@ impl Why {
 }
 
 /// An instruction that a thread has run, or launched on a device.
+#[derive(Clone)]
 pub(crate) struct Ran {
     pub(crate) point: Point,
     /// Its position in program order.
@@ -95,6 +142,7 @@ pub(crate) struct Ran {
 }
 
 /// The name of an instruction.
+#[derive(Clone)]
 pub(crate) enum Name {
     Constant(&'static str),
     Own(Box<str>),
@@ -106,6 +154,14 @@ impl Name {
             Name::Constant(text) => text,
             Name::Own(text) => text,
         }
+    }
+}
+
+impl Event {
+    /// Whether it is the failure of an instruction itself.
+    pub(crate) fn is_failure(&self) -> bool {
+        let (Event::Ran(Ran { outcome, .. }) | Event::Passed { outcome, .. }) = self else { return false };
+        *outcome == Ended::Failed
     }
 }
 
@@ -126,9 +182,10 @@ impl Events {
 }
 
 impl Timeline {
-    /// The time counts from now.
-    pub(crate) fn new() -> Timeline {
-        Timeline { zero: Instant::now(), completion: Events::default(), callers: Events::default() }
+    /// The time counts from now. `name` is what messages call the output.
+    pub(crate) fn new(name: String) -> Timeline {
+        let (completion, callers, asks) = (Events::default(), Events::default(), Asks::default());
+        Timeline { zero: Instant::now(), completion, callers, asks, name }
     }
 
     /// The time in nanoseconds.

@@ -1,0 +1,46 @@
+//! The output of a trace with times.
+
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::time::Duration;
+
+/// A trace whose output is open.
+pub(crate) struct OpenTrace {
+    pub(crate) out: TraceOut,
+    /// What messages call it.
+    pub(crate) name: String,
+    /// The time that is kept in memory, of a flight recorder.
+    pub(crate) last: Option<Duration>,
+}
+
+/// The output of a trace.
+pub(crate) enum TraceOut {
+    File(File),
+    Writer(Box<dyn Write + Send>),
+}
+
+impl TraceOut {
+    /// Makes room for another trace: what a file has is gone. A writer, a pipe or a device gets one trace after the other.
+    pub(crate) fn restart(&mut self) -> io::Result<()> {
+        match self {
+            TraceOut::File(file) if file.metadata()?.is_file() => file.set_len(0).and_then(|()| file.rewind()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Write for TraceOut {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            TraceOut::File(file) => file.write(bytes),
+            TraceOut::Writer(writer) => writer.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            TraceOut::File(file) => file.flush(),
+            TraceOut::Writer(writer) => writer.flush(),
+        }
+    }
+}
