@@ -16,7 +16,7 @@ ONLY ?=
 WRITE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help model model-test bench-model bench-serve diff lists bench-engine bench-curves bench-peers bench-beside bench-kernels bench-taskbench bench-planner bench-instr shuttle run test test-long lint bench doc ci weight ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan
+.PHONY: help model model-test bench-model bench-serve diff lists bench-engine bench-curves bench-peers bench-beside bench-kernels bench-taskbench bench-planner bench-instr shuttle run test test-long test-page lint bench doc ci weight ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -219,6 +219,15 @@ diff: diff-tools ## N=2000 random scripts of SEED=1 beside NumPy, or script ONLY
 	$(CARGO) build --quiet -p streamvm-cli
 	$(call DIFF,$(TARGET)/debug/streamvm) $(if $(ONLY),--only $(ONLY))
 
+# `PICTURES=docs` renews the pictures of docs/observe.md.
+PICTURES ?=
+PAGE = python3 -B tests/page/page.py $(1) $(if $(PICTURES),--pictures $(PICTURES)) && \
+    $(TARGET)/diff-tools/bin/python -W ignore -B tests/page/perfetto.py $(1) --scripts 5 --seed $(SEED) $(if $(PICTURES),--picture $(PICTURES)/observe-perfetto.png)
+
+test-page: diff-tools ## the page of `streamvm inspect`, and traces in the page of Perfetto, in a browser without a window (chromium, chromedriver, python3, PyPI)
+	$(CARGO) build --quiet --release -p streamvm-cli
+	$(call PAGE,$(TARGET)/release/streamvm)
+
 # The command is what `weight.py` has built, and the counts build upon it.
 ci: lint test-long diff-tools ## what CI runs
 	python3 -B benches/weight/weight.py --check --target $(TARGET)/weight
@@ -227,4 +236,5 @@ ci: lint test-long diff-tools ## what CI runs
 	CARGO_TARGET_DIR=$(abspath $(TARGET))/weight $(MAKE) bench-instr
 	$(TARGET)/weight/release/streamvm run --stats examples/digits.svm
 	$(TARGET)/weight/release/streamvm run --stats --compiled examples/program.svm
+	$(call PAGE,$(TARGET)/weight/release/streamvm)
 	$(call DIFF,$(TARGET)/weight/release/streamvm)

@@ -15,6 +15,7 @@ use streamvm::{Error, Mode, VmBuilder};
 use streamvm_cli::base::printable::without_controls;
 use streamvm_cli::command::compile::{ProgramOptions, Show, compile_programs};
 use streamvm_cli::command::functions::list_functions;
+use streamvm_cli::command::inspect::{PageTo, inspect_trace};
 #[cfg(unix)]
 use streamvm_cli::command::interrupt;
 use streamvm_cli::command::own_stack::on_own_stack;
@@ -144,6 +145,20 @@ enum Command {
         /// Print a JSON object
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        log: LogArgs,
+    },
+    /// A page of a trace for the browser: why streams were idle, the critical path, and for each instruction its line, what it waited
+    /// for and who waited for it
+    Inspect {
+        /// The trace; - is stdin
+        trace: PathBuf,
+        /// Write the page to FILE [default: TRACE.html]
+        #[arg(long, value_name = "FILE", conflicts_with = "serve")]
+        html: Option<PathBuf>,
+        /// Serve the page to browsers of this machine; with the default port, its links open the trace in ui.perfetto.dev
+        #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "9001")]
+        serve: Option<u16>,
         #[command(flatten)]
         log: LogArgs,
     },
@@ -289,6 +304,7 @@ fn command() -> ExitCode {
     | Command::Compile { log, .. }
     | Command::Verify { log, .. }
     | Command::Report { log, .. }
+    | Command::Inspect { log, .. }
     | Command::PlanMemory { log, .. }
     | Command::Functions { log, .. }
     | Command::Devices { log, .. }) = &cli.command;
@@ -358,6 +374,9 @@ fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
         }
         Command::Verify { trace, json, .. } => verify_trace(&trace, json, out, err),
         Command::Report { trace, after, json, .. } => report_trace(&trace, after.as_deref(), json, out, err),
+        Command::Inspect { trace, html, serve, .. } => {
+            inspect_trace(&trace, serve.map_or(PageTo::File(html), PageTo::Port), out, err)
+        }
         Command::PlanMemory { file, capacity, budget, steps, json, .. } => {
             plan_memory(&file, PlanOptions { capacity, time: budget, steps, json }, out, err)
         }
@@ -376,6 +395,7 @@ fn engine_of_environment(command: &Command) -> Result<Option<Mode>, Error> {
         Command::Compile { .. }
             | Command::Verify { .. }
             | Command::Report { .. }
+            | Command::Inspect { .. }
             | Command::PlanMemory { .. }
             | Command::Functions { .. }
     ) {

@@ -21,12 +21,14 @@ mod compare;
 mod critical;
 mod idle;
 pub mod packets;
+mod page;
 mod reader;
 mod recording;
 mod report;
 mod text;
 
 pub use compare::{Change, Comparison};
+pub use page::write_page;
 pub use reader::Packets;
 pub use recording::{ReadError, Recording};
 pub use report::{Cause, Copies, Critical, Group, Idle, Pending, Place, Queue, Report, StreamTime};

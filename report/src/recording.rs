@@ -42,8 +42,8 @@ pub(crate) struct Text(u32);
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct Instruction {
     pub(crate) stream: u32,
-    number: u64,
-    order: u64,
+    pub(crate) number: u64,
+    pub(crate) order: u64,
     pub(crate) name: Text,
     pub(crate) line: Text,
     pub(crate) submitted: u64,
@@ -206,6 +206,15 @@ impl Recording {
 
     pub(crate) fn text(&self, Text(place): Text) -> &str {
         self.texts.get(place as usize).map_or("", String::as_str)
+    }
+
+    pub(crate) fn texts(&self) -> &[String] {
+        &self.texts
+    }
+
+    /// The place of a text among all.
+    pub(crate) fn place_of(&self, Text(place): Text) -> u32 {
+        place
     }
 
     /// What an instruction waited for: instructions before it in program order.

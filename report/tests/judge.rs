@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use prost::Message;
 use prost::encoding::decode_varint;
 use streamvm_report::packets::TracePacket;
-use streamvm_report::{Cause, Packets, Recording, Report};
+use streamvm_report::{Cause, Packets, Recording, Report, write_page};
 use streamvm_trace::{Argument, Slice, TraceWriter, Track};
 
 /// An instruction of a drawn run. The host does `host` nanoseconds of its own work, waits for the result of `host_waits`, and submits it.
@@ -211,8 +211,12 @@ proptest! {
             trace[place] = byte;
         }
         if let Ok(recording) = Recording::read(&trace[..]) {
-            let text = Report::of(&recording).to_string();
+            let report = Report::of(&recording);
+            let text = report.to_string();
             prop_assert!(text.contains("the critical path"), "{}", text);
+            let mut page = Vec::new();
+            write_page(&recording, &report, ("damaged", None), &mut page).unwrap();
+            prop_assert!(page.ends_with(b"</html>\n"));
         }
     }
 }

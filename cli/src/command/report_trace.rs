@@ -22,13 +22,13 @@ pub fn report_trace(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<Exit> {
-    let Some(first) = read(trace, err)? else { return Ok(Exit::Rejected) };
+    let Some(first) = read(trace, err)?.map(|recording| Report::of(&recording)) else { return Ok(Exit::Rejected) };
     let text = match after {
         None if json => as_json(&first)?,
         None => first.to_string(),
         Some(after) => {
             let Some(second) = read(after, err)? else { return Ok(Exit::Rejected) };
-            let both = Comparison::of(first, second);
+            let both = Comparison::of(first, Report::of(&second));
             if json { as_json(&both)? } else { both.to_string() }
         }
     };
@@ -38,7 +38,8 @@ pub fn report_trace(
     Ok(written(result, err)?.unwrap_or(Exit::Fine))
 }
 
-fn read(path: &Path, err: &mut dyn Write) -> io::Result<Option<Report>> {
+/// Reads a trace; says why it cannot.
+pub(crate) fn read(path: &Path, err: &mut dyn Write) -> io::Result<Option<Recording>> {
     let name = printable(&path.display().to_string());
     let found = if is_stdin(path) {
         Recording::read(io::stdin().lock())
@@ -53,7 +54,7 @@ fn read(path: &Path, err: &mut dyn Write) -> io::Result<Option<Report>> {
         }
     };
     match found {
-        Ok(recording) => Ok(Some(Report::of(&recording))),
+        Ok(recording) => Ok(Some(recording)),
         Err(error) => {
             writeln!(err, "{name}: error: {error}")?;
             if let ReadError::Input(_) = error {

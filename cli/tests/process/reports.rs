@@ -47,9 +47,10 @@ fn the_last_time_of_a_run_is_in_the_trace_however_the_run_ends() {
     for (script, code) in [("s.svm", 0), ("fails.svm", 1)] {
         let run = streamvm(folder.path(), ["run", "--trace", "t", "--trace-last", "600", script]);
         assert_eq!(run.code, code, "{}", run.stderr);
-        let report = streamvm(folder.path(), ["report", "t"]);
-        assert!(report.code == 0 && report.stdout.contains(&format!("{script}:2:")), "{script}: {}", report.stdout);
-        assert!(!report.stdout.contains("not passed"), "{script}: {}", report.stdout);
+        let report = streamvm(folder.path(), ["report", "--json", "t"]);
+        let json: Value = serde_json::from_str(&report.stdout).unwrap();
+        assert!(json["instructions"].as_u64().unwrap() >= 4, "{script}: {json}");
+        assert_eq!(json["pending"], Value::Array(Vec::new()), "{script}: {json}");
     }
     let full = streamvm(folder.path(), ["run", "--trace", "/dev/full", "--trace-last", "600", "s.svm"]);
     assert!(full.code == 1 && full.stderr.contains("no trace can be written to /dev/full"), "{}", full.stderr);
@@ -72,6 +73,37 @@ fn two_runs_are_compared() {
     assert_eq!(json["before"]["instructions"], json["after"]["instructions"]);
     assert!(!json["changes"].as_array().unwrap().is_empty());
     assert_eq!(streamvm(folder.path(), ["report", "a", "a"]).stdout.lines().count(), 2);
+}
+
+/// What a browser makes of the page is tested in one: `tests/page`.
+#[test]
+fn a_page_is_written_or_refused() {
+    let folder = folder();
+    assert_eq!(streamvm(folder.path(), ["run", "--trace", "t", "s.svm"]).code, 0);
+    let written = streamvm(folder.path(), ["inspect", "t"]);
+    assert_eq!((written.code, written.stdout.as_str()), (0, "t.html: open it in a browser\n"), "{}", written.stderr);
+    let page = fs::read_to_string(folder.path().join("t.html")).unwrap();
+    assert!(page.starts_with("<!doctype html>\n") && page.contains("s.svm:2:1") && page.ends_with("</html>\n"));
+    // It needs no network: the address of Perfetto is that of a link, and only if the trace is served.
+    assert!(!page.contains("src=\"http") && !page.contains("href=\"http"));
+    let other = streamvm(folder.path(), ["inspect", "t", "--html", "other.html"]);
+    assert_eq!((other.code, other.stdout.as_str()), (0, "other.html: open it in a browser\n"));
+    assert_eq!(fs::read_to_string(folder.path().join("other.html")).unwrap(), page);
+    let busy = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = busy.local_addr().unwrap().port().to_string();
+    for (args, code, says) in [
+        (&["none"][..], 2, "none: error: cannot read the trace"),
+        (&["s.svm"], 2, "`streamvm run --trace FILE` writes a trace with times"),
+        (&["t", "--html", "no/folder.html"], 1, "no/folder.html: error: cannot write the page"),
+        (&["t", "--html", "/dev/full"], 1, "/dev/full: error: cannot write the page"),
+        (&["t", "--serve", &port], 1, "give another one, or 0 for any that is free"),
+        (&["t", "--serve", "70000"], 2, "70000"),
+        (&["t", "--serve", "0", "--html", "a"], 2, "cannot be used with"),
+    ] {
+        let refused = streamvm(folder.path(), [&["inspect"], args].concat());
+        assert_eq!((refused.code, refused.stdout.as_str()), (code, ""), "{args:?}: {}", refused.stderr);
+        assert!(refused.stderr.contains(says), "{args:?}: {}", refused.stderr);
+    }
 }
 
 #[test]

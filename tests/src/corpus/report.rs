@@ -1,6 +1,6 @@
 //! Checks reports of traces with times.
 
-use streamvm_report::{Comparison, Recording, Report};
+use streamvm_report::{Comparison, Recording, Report, write_page};
 
 /// Reads a trace. What can be read has a report with the same result each time, whose times add up, and which can be compared.
 pub(super) fn check(data: &[u8]) {
@@ -17,6 +17,9 @@ pub(super) fn check(data: &[u8]) {
     assert!(report.to_string().contains("the critical path"));
     let json = serde_json::to_value(&report).expect("a report is plain data");
     assert_eq!(json["total_ns"], report.total_ns);
+    let mut page = Vec::new();
+    write_page(&recording, &report, ("a trace", None), &mut page).expect("a vector takes it");
+    assert!(page.ends_with(b"</html>\n"));
     let same = Comparison::of(report.clone(), report);
     assert!(same.changes.is_empty() && !same.to_string().is_empty(), "{same}");
 }
