@@ -75,6 +75,9 @@ enum Command {
         /// Print how many instructions and syncs ran on each stream
         #[arg(long)]
         stats: bool,
+        /// Print each second how far the run is, to stderr; every tenth second after the first ten
+        #[arg(long)]
+        progress: bool,
         /// Print how often each op, function and step of a compiled program ran and how long it took
         #[arg(long)]
         profile: bool,
@@ -342,6 +345,7 @@ fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
             record,
             trace,
             trace_last,
+            progress,
             profile,
             profile_json,
             report,
@@ -357,6 +361,7 @@ fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
                 record,
                 trace,
                 trace_last,
+                progress,
                 profile,
                 profile_json,
                 report,

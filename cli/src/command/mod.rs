@@ -19,6 +19,7 @@ mod outputs;
 pub mod own_stack;
 pub mod plan_memory;
 mod program_report;
+mod progress;
 pub mod report;
 pub mod report_trace;
 mod script_options;
@@ -162,6 +163,10 @@ pub fn run_script(
         let (vm, timed) = (Arc::downgrade(&vm), timed.clone());
         interrupt::arm(move |signal| tell_parts(&options, &name, &vm, &timed, parts, signal))
     };
+    let progress = options.progress.then(|| progress::begin(Arc::downgrade(&vm))).transpose();
+    if let Err(error) = &progress {
+        writeln!(err, "no progress is told: no thread could be started: {error}")?;
+    }
     let compile_options = options.compile_options();
     let here = Engine {
         memory: engine.memory(),
@@ -177,6 +182,7 @@ pub fn run_script(
     }
     timed.lock().unwrap_or_else(PoisonError::into_inner).clear();
     let profile = vm.profile().unwrap_or_default();
+    drop(progress);
     let last = options.trace_last.map(|_| vm.write_trace());
     // The trace is complete only once the engine is dropped.
     drop(vm);

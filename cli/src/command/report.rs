@@ -90,7 +90,7 @@ pub fn devices_json(devices: &[DeviceInfo]) -> String {
 }
 
 /// A number of bytes in its largest fitting unit.
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
     let power = (0..UNITS.len()).rev().find(|power| bytes >= 1 << (10 * power)).unwrap_or(0);
     if power == 0 {

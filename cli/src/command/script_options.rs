@@ -26,6 +26,8 @@ pub struct ScriptOptions {
     pub trace: Option<PathBuf>,
     /// The time that is traced: the last one of the run; `None` for the whole run.
     pub trace_last: Option<Duration>,
+    /// Tell on stderr how far the run is?
+    pub progress: bool,
     /// Print why streams were idle at the end?
     pub report: bool,
     /// Also run the script on simulated devices and report races?

@@ -1,7 +1,7 @@
 //! What is left of a run that a signal or a limit of the system ends.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Stdio;
@@ -94,6 +94,31 @@ fn an_interrupt_ends_the_run_and_keeps_what_it_has_of_diagnostics() {
         let verdict = "the trace has no \"end\" line: what was recorded later is missing\nnot ok: the trace is partial; what is there is in order\n";
         assert!(judged.stdout.ends_with(verdict), "{more:?}: {}", judged.stdout);
     }
+}
+
+#[test]
+fn a_long_run_tells_how_far_it_is() {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("a.svm"), ENDLESS).unwrap();
+    let mut run = command(folder.path());
+    let mut child =
+        run.args(["run", "--progress", "a.svm"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let lines: Vec<String> =
+        BufReader::new(child.stderr.take().unwrap()).lines().take(2).map(|line| line.unwrap()).collect();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let passed = |line: &str| line.split(' ').nth(2).unwrap().parse::<u64>().unwrap();
+    for (line, second) in lines.iter().zip(1..) {
+        // A loaded machine may come late.
+        let told: u64 = line.split(' ').next().unwrap().parse().unwrap();
+        assert!(told >= second && line.ends_with(" of memory in use"), "{line}");
+    }
+    assert!(0 < passed(&lines[0]) && passed(&lines[0]) < passed(&lines[1]), "{lines:?}");
+    // A short run has nothing to tell.
+    fs::write(folder.path().join("b.svm"), "print fill f32 value 1 on cpu:0\n").unwrap();
+    let short = streamvm(folder.path(), ["run", "--progress", "--trace", "t", "b.svm"]);
+    assert_eq!((short.code, short.stderr.as_str()), (0, ""));
+    assert_eq!(streamvm(folder.path(), ["report", "t"]).code, 0);
 }
 
 #[test]
