@@ -160,7 +160,7 @@ enum Command {
         #[arg(long, value_name = "FILE", conflicts_with = "serve")]
         html: Option<PathBuf>,
         /// Serve the page to browsers of this machine; with the default port, its links open the trace in ui.perfetto.dev
-        #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "9001")]
+        #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "9001")]
         serve: Option<u16>,
         #[command(flatten)]
         log: LogArgs,

@@ -19,6 +19,9 @@ pub struct Packets<R> {
     next: usize,
     /// The packet that was read last.
     packet: TracePacket,
+    /// How many bytes of the trace were read, and how many came of those that were compressed.
+    read: u64,
+    unpacked: u64,
     is_over: bool,
 }
 
@@ -28,11 +31,15 @@ const PACKET: u8 = 1 << 3 | 2;
 /// No packet of a trace of streamvm is as long, nor are packets that are compressed together. A packet takes up to 40 times as much memory as bytes when it is read.
 const LONGEST: u64 = 1 << 20;
 
+/// Compressed packets may be so many times as long when they are unpacked, beyond so many bytes; those of streamvm are 4 to 10 times as long.
+const MOST_UNPACKED: u64 = 100;
+const UNPACKED: u64 = 1 << 24;
+
 impl<R: BufRead> Packets<R> {
     /// Reads the trace from `input`.
     pub fn new(input: R) -> Packets<R> {
         let (bytes, block) = (Vec::new(), Vec::new());
-        Packets { input, bytes, block, next: 0, packet: TracePacket::default(), is_over: false }
+        Packets { input, bytes, block, next: 0, packet: TracePacket::default(), read: 0, unpacked: 0, is_over: false }
     }
 
     /// The next packet, as [`next`](Iterator::next) has it, without giving it away. There is none after an error.
@@ -75,8 +82,14 @@ impl<R: BufRead> Packets<R> {
                 io::ErrorKind::UnexpectedEof => damaged("compressed packets end too early"),
                 _ => error,
             })?;
-            if self.block.len() as u64 > LONGEST {
-                return Err(too_long(self.block.len() as u64));
+            let unpacked = self.block.len() as u64;
+            if unpacked > LONGEST {
+                return Err(too_long(unpacked));
+            }
+            self.read += length;
+            self.unpacked += unpacked;
+            if self.unpacked > UNPACKED + MOST_UNPACKED * self.read {
+                return Err(damaged("compressed packets are much longer than those of any trace of streamvm"));
             }
         }
     }

@@ -15,6 +15,8 @@ pub struct Recording {
     pub(crate) instructions: Vec<Instruction>,
     /// The instructions that others waited for, as places in `instructions`. Each instruction has a part of this list.
     sources: Vec<u32>,
+    /// Those that failed themselves.
+    pub(crate) failed: Vec<Failed>,
     /// In the order of their ends.
     pub(crate) blocks: Vec<Block>,
     /// Of a flight recorder: instructions that had not passed when it was written.
@@ -55,6 +57,14 @@ pub(crate) struct Instruction {
     count_of_sources: u32,
 }
 
+/// An instruction that failed.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Failed {
+    pub(crate) stream: u32,
+    pub(crate) name: Text,
+    pub(crate) line: Text,
+}
+
 /// An instruction that had not passed.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
@@ -63,8 +73,8 @@ pub(crate) struct Pending {
     pub(crate) state: Text,
     pub(crate) name: Text,
     pub(crate) line: Text,
-    /// The streams that it waits for.
-    pub(crate) sources: Vec<Text>,
+    /// The streams that it waits for, with commas.
+    pub(crate) sources: Text,
     pub(crate) begin: u64,
     pub(crate) end: u64,
 }
@@ -112,6 +122,12 @@ pub enum ReadError {
 /// A report looks at all that blocked the host once for each stream.
 const MOST_STREAMS: usize = 1024;
 
+/// A report names the first ones.
+const MOST_FAILED: usize = 20;
+
+/// The names of ops, lines and streams are shorter; a report repeats them.
+const LONGEST_TEXT: usize = 1 << 12;
+
 /// The contents of a track.
 #[derive(Copy, Clone)]
 enum Track {
@@ -158,6 +174,7 @@ enum Argument {
     Line,
     Op,
     For,
+    Outcome,
     Other,
 }
 
@@ -260,6 +277,7 @@ impl Reading {
                     "line" => Argument::Line,
                     "op" => Argument::Op,
                     "for" => Argument::For,
+                    "outcome" => Argument::Outcome,
                     _ => Argument::Other,
                 };
                 self.argument_names.insert(name.number(), argument);
@@ -274,8 +292,9 @@ impl Reading {
         }
     }
 
-    /// The number of a text, which is kept once.
+    /// The number of a text, which is kept once; of a long one only the begin.
     fn text(&mut self, text: &str) -> Text {
+        let text = &text[..text.floor_char_boundary(LONGEST_TEXT)];
         if let Some(known) = self.texts.get(text) {
             return *known;
         }
@@ -340,7 +359,11 @@ impl Reading {
                 self.found.instructions.push(Instruction { end, ..instruction });
             }
             Open::Block(block) => self.found.blocks.push(Block { end: at.max(block.begin), ..block }),
-            Open::Pending(pending) => self.found.pending.push(Pending { end: at.max(pending.begin), ..pending }),
+            // There is one for each stream.
+            Open::Pending(pending) if self.found.pending.len() < MOST_STREAMS => {
+                self.found.pending.push(Pending { end: at.max(pending.begin), ..pending });
+            }
+            Open::Pending(_) => {}
             Open::Other => {}
         }
     }
@@ -348,6 +371,7 @@ impl Reading {
     fn begin(&mut self, at: u64, track: Track, event: &TrackEvent) -> Open {
         let name = self.names.get(&event.name()).copied().unwrap_or_default();
         let mut instruction = Instruction { name, begin: at, submitted: at, ..Instruction::default() };
+        let mut outcome = Text::default();
         for argument in &event.arguments {
             match self.argument_names.get(&argument.name()) {
                 Some(Argument::Number) => instruction.number = argument.number(),
@@ -357,11 +381,19 @@ impl Reading {
                     let text = self.argument_texts.get(&argument.interned_text()).copied();
                     instruction.line = text.unwrap_or_default();
                 }
+                Some(Argument::Outcome) => {
+                    outcome = self.argument_texts.get(&argument.interned_text()).copied().unwrap_or_default();
+                }
                 Some(Argument::Op | Argument::For | Argument::Other) | None => {}
             }
         }
         match (track, self.found.text(name)) {
-            (Track::Stream(stream), _) => Open::Instruction(Instruction { stream, ..instruction }),
+            (Track::Stream(stream), _) => {
+                if self.found.text(outcome) == "failed" && self.found.failed.len() < MOST_FAILED {
+                    self.found.failed.push(Failed { stream, name, line: instruction.line });
+                }
+                Open::Instruction(Instruction { stream, ..instruction })
+            }
             (Track::Waits(stream), name) => {
                 let of = (stream, instruction.number);
                 if name == "met" {
@@ -378,7 +410,7 @@ impl Reading {
                     state: instruction.name,
                     name: Text::default(),
                     line,
-                    sources: Vec::new(),
+                    sources: Text::default(),
                     begin: at,
                     end: at,
                 };
@@ -386,7 +418,7 @@ impl Reading {
                     let text = self.argument_texts.get(&argument.interned_text()).copied().unwrap_or_default();
                     match self.argument_names.get(&argument.name()) {
                         Some(Argument::Op) => pending.name = text,
-                        Some(Argument::For) => pending.sources.push(text),
+                        Some(Argument::For) => pending.sources = text,
                         _ => {}
                     }
                 }

@@ -24,6 +24,8 @@ pub struct Report {
     pub is_cut: bool,
     /// Each stream, in the order of their names.
     pub streams: Vec<StreamTime>,
+    /// The instructions that failed themselves, the first 20.
+    pub failed: Vec<Place>,
     /// Of the trace of a flight recorder: the oldest instruction of each stream that had not passed when it was written.
     pub pending: Vec<Pending>,
     /// The longest causes of idle time, the longest first.
@@ -190,6 +192,7 @@ impl Report {
             instructions: recording.instructions.len() as u64,
             is_cut: recording.is_cut,
             streams,
+            failed: recording.failed.iter().map(|it| place(recording, (it.stream, it.name, it.line))).collect(),
             pending: recording.pending.iter().map(|it| pending(recording, it)).collect(),
             idle,
             critical_path: critical(recording, (begin, end)),
@@ -200,11 +203,14 @@ impl Report {
 }
 
 fn pending(recording: &Recording, it: &recording::Pending) -> Pending {
+    let of = place(recording, (it.stream, it.name, it.line));
+    let waits_for = recording.text(it.sources).split(", ").filter(|name| !name.is_empty()).map(str::to_owned).collect();
+    Pending { of, state: recording.text(it.state).to_owned(), waits_for, ns: it.end - it.begin }
+}
+
+fn place(recording: &Recording, (stream, name, line): (u32, Text, Text)) -> Place {
     let text = |text: Text| recording.text(text).to_owned();
-    let stream = Some(recording.streams[it.stream as usize].name.clone());
-    let of = Place { stream, name: text(it.name), line: text(it.line) };
-    let waits_for = it.sources.iter().map(|source| text(*source)).collect();
-    Pending { of, state: text(it.state), waits_for, ns: it.end - it.begin }
+    Place { stream: Some(recording.streams[stream as usize].name.clone()), name: text(name), line: text(line) }
 }
 
 fn stream_time(name: &str, instructions: u64, time: &Time) -> StreamTime {
@@ -224,10 +230,7 @@ fn stream_time(name: &str, instructions: u64, time: &Time) -> StreamTime {
 fn cause(recording: &Recording, (stream, reason, (ns, times)): (&str, Reason, (u64, u64))) -> Idle {
     let text = |text: Text| recording.text(text).to_owned();
     let (cause, of, at) = match reason {
-        Reason::Waited { stream, name, line } => {
-            let stream = Some(recording.streams[stream as usize].name.clone());
-            (Cause::Waited, Some(Place { stream, name: text(name), line: text(line) }), None)
-        }
+        Reason::Waited { stream, name, line } => (Cause::Waited, Some(place(recording, (stream, name, line))), None),
         Reason::NotSubmitted { until } => (Cause::NotSubmitted, None, until.map(text)),
         Reason::Late { line } => (Cause::Late, None, Some(text(line))),
         Reason::Blocked { why, at, name, line } => {
@@ -268,9 +271,7 @@ fn critical(recording: &Recording, (begin, end): (u64, u64)) -> Critical {
     groups.truncate(MOST);
     found.groups.extend(groups.into_iter().map(|((stream, name, line), (ns, times))| {
         let would_take = path.time_if(|it| (it.stream, it.name, it.line) == (stream, name, line));
-        let text = |text: Text| recording.text(text).to_owned();
-        let stream = Some(recording.streams[stream as usize].name.clone());
-        let of = Place { stream, name: text(name), line: text(line) };
+        let of = place(recording, (stream, name, line));
         Group { of, ns, times, would_save_ns: (end - begin).saturating_sub(would_take) }
     }));
     found

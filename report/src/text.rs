@@ -83,6 +83,10 @@ impl Display for Report {
                 part(it.late_ns)
             )?;
         }
+        if !self.failed.is_empty() {
+            writeln!(f, "\nfailed")?;
+        }
+        self.failed.iter().try_for_each(|it| writeln!(f, "{:15}  {it}", ""))?;
         if !self.pending.is_empty() {
             writeln!(f, "\nnot passed when the trace was written")?;
         }

@@ -273,12 +273,34 @@ fn slices_with_too_many_names_share_one() {
     assert_eq!((names.len() as u64, names.last()), (NAMES + 1, Some(&"(other names)")));
 }
 
+/// A report repeats texts, so one that is long would fill the memory.
+#[test]
+fn long_texts_are_cut() {
+    let mut bytes = Vec::new();
+    let mut writer = TraceWriter::new(&mut bytes, "texts").unwrap();
+    let device = writer.track("cuda:0", None).unwrap();
+    let runs = writer.track("compute@cuda:0:0", Some(device)).unwrap();
+    let waits = writer.track("compute@cuda:0:0 waits", Some(device)).unwrap();
+    let long = Argument::Text(writer.text(&"ä".repeat(300_000)));
+    slice(&mut writer, runs, "op", (1, 2), &[("line", long)], None, &[]);
+    for at in 0..5_000 {
+        slice(&mut writer, waits, "running", (at, at + 1), &[("op", long), ("line", long), ("for", long)], None, &[]);
+    }
+    writer.finish().unwrap();
+    let report = report(&bytes);
+    assert_eq!(report.pending.len(), 1024);
+    assert!(report.pending.iter().all(|it| it.of.name.len() <= 4096 && it.of.line.len() <= 4096), "texts are cut");
+}
+
 #[test]
 fn compressed_packets_that_are_damaged_are_refused() {
     let refused = |trace: &[u8]| Packets::new(trace).find_map(Result::err).expect("it is damaged").to_string();
     // Much longer than its bytes.
     let bomb = packed(&vec![0; 10 << 20]);
     assert!(bomb.len() < 100_000 && refused(&bomb).contains("a packet of 1048577 bytes"));
+    // Many of them, each below the bound.
+    let many = packed(&[0x0a, 0].repeat(1 << 18)).repeat(1000);
+    assert!(refused(&many).contains("much longer"), "{} bytes", many.len());
     assert!(refused(&packed(b"{}")).contains("something else"));
     assert!(refused(&packed(&[0x0a, 0x7f])).contains("something else"));
     let mut cut = packed(&unpacked(&trace(&[op(0, 10, &[])])));

@@ -106,8 +106,13 @@ def leads_from_card_to_card(browser, address):
         browser.until(f"document.querySelector('#card h3')?.textContent === '{name}'")
     # An address that leads nowhere.
     for wrong in ["#i=99999999", "#i=-1", "#q=%E0%A4%A", "#x"]:
+        browser.open(f"{address}#i=0")
+        browser.until("document.querySelector('#card h3') !== null")
         browser.open(address + wrong)
-    assert browser.run("return document.querySelectorAll('#card h3').length") == 0
+        browser.until("document.querySelector('#card h3') === null")
+    # A link finds exactly what it names: not s.svm:1 where it says s.svm:11.
+    found = browser.run("search('\"compute@cpu:0:1\"'); return results.map((i) => streams[columns.stream[i]])")
+    assert len(found) == 3 and set(found) == {"compute@cpu:0:1"}, found
 
 
 def runs_nothing_of_a_trace(browser, address):
@@ -144,15 +149,36 @@ def is_quick_with_a_million(command, folder, browser):
     assert browser.run("return document.getElementById('count').textContent") == "500,000 found"
 
 
-def serves(command, folder, browser):
+def shows_what_had_not_passed(command, folder, browser):
+    """Of a flight recorder that a signal has ended."""
+    script = folder / "endless.svm"
+    script.write_text('let a = fill f32 64 64 value 0.5 on cpu:0\nprint "started"\nrepeat 1000000000 {\n  let a = tanh (matmul a a)\n  print sum a\n}\n')
+    trace = folder / "endless.pftrace"
+    run = subprocess.Popen([command, "run", "--trace", trace, "--trace-last", "10", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    run.stdout.readline()
+    run.terminate()
+    run.communicate()
+    subprocess.run([command, "inspect", trace], check=True, stdout=subprocess.DEVNULL)
+    pending = json.loads(subprocess.run([command, "report", "--json", trace], check=True, capture_output=True).stdout)["pending"]
+    ready(browser, f"file://{trace}.html")
+    text = browser.run("return document.getElementById('report').innerText")
+    assert ("Not passed when the trace was written" in text) == bool(pending), (pending, text)
+    assert all(it["of"]["name"] in text and it["state"] in text for it in pending), (pending, text)
+
+
+def serves(command, folder, browser, port):
     trace = folder / "s.pftrace"
-    server = subprocess.Popen([command, "inspect", trace, "--serve", "0"], stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen([command, "inspect", trace, f"--serve={port}"], stdout=subprocess.PIPE, text=True)
     try:
         address = server.stdout.readline().split()[0]
         ready(browser, address)
         get = lambda path, **headers: urllib.request.urlopen(urllib.request.Request(address + path, headers=headers))
         assert get("trace").read() == trace.read_bytes()
         assert get("trace").headers["Access-Control-Allow-Origin"] == "https://ui.perfetto.dev"
+        # Perfetto fetches from one port alone.
+        browser.run("location.hash = 'i=1'; go()")
+        links = browser.run("return [...document.querySelectorAll('#card a')].map((it) => it.href).filter((it) => it.startsWith('https://ui.perfetto.dev/'))")
+        assert len(links) == (port == 9001) and all("127.0.0.1%3A9001%2Ftrace&visStart=" in link for link in links), links
         for path, headers, status in [("other", {}, 404), ("../../etc/passwd", {}, 404), ("trace", {"Host": "evil.example"}, 403)]:
             try:
                 get(path, **headers)
@@ -188,7 +214,9 @@ def main():
                     shows_the_report(browser, overlap, report)
                     leads_from_card_to_card(browser, small)
                     runs_nothing_of_a_trace(browser, small)
-                    serves(command, folder, browser)
+                    shows_what_had_not_passed(command, folder, browser)
+                    serves(command, folder, browser, 0)
+                    serves(command, folder, browser, 9001)
                     is_quick_with_a_million(command, folder, browser)
                 assert browser.messages() == [], "the console says something"
     print("the page: ok")

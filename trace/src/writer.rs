@@ -260,7 +260,9 @@ impl<W: Write> TraceWriter<W> {
         // Longer than anything that does not get shorter.
         self.compressed.reserve(self.packets.len() + self.packets.len() / 8 + 64);
         let status = self.compress.compress_vec(&self.packets, &mut self.compressed, FlushCompress::Finish)?;
-        debug_assert_eq!(status, Status::StreamEnd, "there is room");
+        if status != Status::StreamEnd {
+            return Err(io::Error::other("compressed packets do not fit into the room for them"));
+        }
         self.packets.clear();
         bytes(&mut self.packets, 50, &self.compressed);
         self.compressed.clear();

@@ -227,7 +227,7 @@ impl VmBuilder {
     }
 
     /// Writes a trace of what each stream ran and what it waited for, in the format of [Perfetto](https://ui.perfetto.dev): see the page on observing in the documentation. It is
-    /// whole once the engine was shut down, or its last clone dropped. Costs two clock readings and an uncontended lock for each instruction, and a thread that writes.
+    /// whole once the engine was shut down, or its last clone dropped; that of a [flight recorder](TraceConfig::last) is written when something fails. Costs two clock readings and an uncontended lock for each instruction, and a thread that writes.
     ///
     /// Default: to the file that the environment variable `STREAMVM_TRACE` names, if it is set, and of the last `STREAMVM_TRACE_LAST` seconds, if that is set; with `None`, there is no trace whatever the variables say.
     #[must_use]

@@ -44,10 +44,10 @@ impl TraceConfig {
         TraceConfig { sink: Sink::Writer(Box::new(writer)), last: None }
     }
 
-    /// Makes the trace a flight recorder: what happened within this time, and at most the last 262,144 instructions and waits, is kept in memory (up to 40 MB). It is
-    /// written at the first failure of an instruction, when a [stall](crate::VmBuilder::stall_after) is reported, when a panic drops the engine, whichever comes first, and
-    /// at each [`Vm::write_trace`](crate::Vm::write_trace). It also shows the oldest instruction of each stream that had not passed then. Each trace replaces the one before in the file; a
-    /// writer gets one after the other.
+    /// Makes the trace a flight recorder: what happened within this time before the last instruction that has ended, and at most the last 262,144 instructions and waits, is kept in memory
+    /// (about 40 MB). It is written at the first failure of an instruction, when a [stall](crate::VmBuilder::stall_after) is reported, when a panic drops the engine, and
+    /// at each [`Vm::write_trace`](crate::Vm::write_trace), after which the next failure is written again. It also shows the oldest instruction of each stream that had not passed then. Each trace replaces
+    /// what the file has; a writer gets one after the other, and is flushed after each: it must keep them apart, as each is a file for Perfetto.
     #[must_use]
     pub fn last(mut self, time: Duration) -> TraceConfig {
         self.last = Some(time);
@@ -75,7 +75,9 @@ impl TraceConfig {
         let (out, name) = match self.sink {
             Sink::File(path) => {
                 let name = path.display().to_string();
-                match File::create(&path) {
+                // What a flight recorder has written before the program was started anew stays until there is something else to write.
+                let open = File::options().write(true).create(true).truncate(self.last.is_none()).open(&path);
+                match open {
                     Ok(file) => (TraceOut::File(file), name),
                     Err(error) => {
                         let reason =

@@ -413,7 +413,7 @@ impl Vm {
     }
 
     /// Writes the [trace](crate::VmBuilder::trace) of the engine now: of a flight recorder ([`TraceConfig::last`](crate::TraceConfig::last)) what it has kept and what is pending; else what
-    /// has happened until this call and is not written yet. Blocks until it is written, which takes some hundredths of a second, and does not wait for instructions.
+    /// has happened until this call and is not written yet. Blocks until it is written, which takes up to half a second, or as long as the output does, and does not wait for instructions.
     ///
     /// # Errors
     /// [`Error::NoTrace`] if the engine is not traced, or writing fails. [`Error::WouldDeadlock`] on a thread of an engine, [`Error::Forked`] in a forked child.
@@ -427,7 +427,7 @@ impl Vm {
         };
         match timeline.asks.ask_and_wait().recv() {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(failed(&timeline.name, error.to_string())),
+            Ok(Err(error)) => Err(failed(&timeline.name, error)),
             Err(_) => Err(failed(&timeline.name, "the engine has ended, and with it its trace".to_owned())),
         }
     }
@@ -451,7 +451,7 @@ impl Owner {
         if std::thread::panicking()
             && let Some(timeline) = &self.engine.timeline
         {
-            timeline.asks.ask("a panic");
+            timeline.asks.ask(crate::tasks::timeline::Cause::Panic);
         }
         self.engine.end();
         if self.shut_down.load(Ordering::Relaxed) || engine_thread::is_here() || self.engine.drain(None, None).is_err()

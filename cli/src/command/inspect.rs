@@ -1,12 +1,13 @@
 //! `streamvm inspect`: the page of a trace, as a file or served to a browser of this machine.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use streamvm_report::{Recording, Report, write_page};
 
@@ -14,6 +15,7 @@ use crate::base::printable::{is_stdin, printable};
 use crate::command::exit::{Exit, written};
 use crate::command::report_trace::read;
 use crate::files::output::OutputFile;
+use crate::files::place::FilePlace;
 
 /// The port of this machine that the page of Perfetto may fetch traces from.
 const PERFETTO_PORT: u16 = 9001;
@@ -25,7 +27,10 @@ const PERFETTO: &str = "https://ui.perfetto.dev";
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The longest head of a request.
-const LONGEST_HEAD: u64 = 1 << 14;
+const LONGEST_HEAD: usize = 1 << 14;
+
+/// How many requests are answered at a time.
+const MOST_CONNECTIONS: usize = 64;
 
 /// Where the page goes.
 #[derive(Clone, Debug)]
@@ -41,20 +46,27 @@ pub enum PageTo {
 /// # Errors
 /// Only if `err` cannot be written.
 pub fn inspect_trace(trace: &Path, to: PageTo, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Exit> {
-    let Some(recording) = read(trace, err)? else { return Ok(Exit::Rejected) };
-    let report = Report::of(&recording);
-    let title = trace.file_name().map_or_else(|| "stdin".to_owned(), |name| name.to_string_lossy().into_owned());
-    let done = match to {
+    let file = match &to {
         PageTo::File(None) if is_stdin(trace) => {
             writeln!(err, "error: the page of a trace from stdin needs a name: give --html FILE, or --serve")?;
             return Ok(Exit::Rejected);
         }
-        PageTo::File(file) => {
-            let file = file.unwrap_or_else(|| {
-                let mut name = trace.as_os_str().to_owned();
-                name.push(".html");
-                name.into()
-            });
+        PageTo::File(Some(file)) => file.clone(),
+        _ => {
+            let mut name = trace.as_os_str().to_owned();
+            name.push(".html");
+            name.into()
+        }
+    };
+    if FilePlace::of(&file) == FilePlace::of(trace) {
+        writeln!(err, "{}: error: the page would overwrite the trace", printable(&file.display().to_string()))?;
+        return Ok(Exit::Rejected);
+    }
+    let Some(recording) = read(trace, err)? else { return Ok(Exit::Rejected) };
+    let report = Report::of(&recording);
+    let title = trace.file_name().map_or_else(|| "stdin".to_owned(), |name| name.to_string_lossy().into_owned());
+    let done = match to {
+        PageTo::File(_) => {
             let name = printable(&file.display().to_string()).to_string();
             if let Err(error) = write_file(&recording, &report, &title, &file) {
                 writeln!(err, "{name}: error: cannot write the page: {error}")?;
@@ -96,14 +108,15 @@ fn write_file(recording: &Recording, report: &Report, title: &str, path: &Path) 
 /// What is served: the page, and the trace for Perfetto.
 struct Served {
     page: Vec<u8>,
-    /// `None` if it was read from stdin.
+    /// `None` if it was read from stdin or a pipe.
     trace: Option<PathBuf>,
     port: u16,
 }
 
 impl Served {
     fn new(recording: &Recording, report: &Report, title: &str, trace: &Path, port: u16) -> io::Result<Served> {
-        let trace = Some(trace).filter(|trace| !is_stdin(trace)).map(Path::to_owned);
+        // A pipe could be read once.
+        let trace = Some(trace).filter(|trace| !is_stdin(trace) && trace.is_file()).map(Path::to_owned);
         let address = trace.as_ref().filter(|_| port == PERFETTO_PORT);
         let address = address.map(|_| format!("http://127.0.0.1:{PERFETTO_PORT}/trace"));
         let mut page = Vec::new();
@@ -114,15 +127,30 @@ impl Served {
     /// Answers until a signal ends the process.
     fn serve(self, listener: &TcpListener) -> io::Result<()> {
         let served = Arc::new(self);
+        let open = Arc::new(AtomicUsize::new(0));
         for connection in listener.incoming() {
-            let (served, connection) = (served.clone(), connection?);
-            // A browser opens connections that it may never use.
+            let connection = match connection {
+                Ok(connection) => connection,
+                Err(error) => {
+                    log::warn!("a request is not answered: {error}");
+                    thread::sleep(Duration::from_millis(100));
+                    continue;
+                }
+            };
+            // A browser opens some connections, of which it may never use one.
+            if open.fetch_add(1, Ordering::Relaxed) >= MOST_CONNECTIONS {
+                open.fetch_sub(1, Ordering::Relaxed);
+                continue;
+            }
+            let (served, of_thread) = (served.clone(), open.clone());
             let answer = move || {
                 if let Err(error) = served.answer(&connection) {
                     log::debug!("a request was not answered: {error}");
                 }
+                of_thread.fetch_sub(1, Ordering::Relaxed);
             };
             if let Err(error) = thread::Builder::new().name("streamvm-page".to_owned()).spawn(answer) {
+                open.fetch_sub(1, Ordering::Relaxed);
                 log::warn!("a request is not answered: {error}");
             }
         }
@@ -130,25 +158,20 @@ impl Served {
     }
 
     fn answer(&self, mut connection: &TcpStream) -> io::Result<()> {
-        connection.set_read_timeout(Some(PATIENCE))?;
-        connection.set_write_timeout(Some(PATIENCE))?;
-        let mut lines = BufReader::new(connection.take(LONGEST_HEAD)).lines();
-        let request = lines.next().transpose()?.unwrap_or_default();
-        let mut host = String::new();
-        for line in lines {
-            let line = line?;
-            match line.split_once(':') {
-                Some((name, value)) if name.eq_ignore_ascii_case("host") => host = value.trim().to_owned(),
-                None => break,
-                _ => {}
-            }
-        }
+        let head = head(connection)?;
+        let mut lines = head.lines();
+        let request = lines.next().unwrap_or_default();
+        let hosts = lines.filter_map(|line| line.split_once(':'));
+        let host = hosts.filter(|(name, _)| name.eq_ignore_ascii_case("host")).map(|(_, host)| host.trim()).next();
         let mut words = request.split(' ');
         let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        let known = [format!("127.0.0.1:{}", self.port), format!("localhost:{}", self.port)];
+        let is_known = host.is_some_and(|host| {
+            let (name, port) = host.rsplit_once(':').unwrap_or((host, "80"));
+            (name == "127.0.0.1" || name == "localhost") && port == self.port.to_string()
+        });
         let (status, kind, file): (&str, &str, Option<File>) = match (method, path) {
             // Another site may have its name lead here, and must not read a trace by that.
-            _ if !known.contains(&host) => ("403 Forbidden", "text/plain", None),
+            _ if !is_known => ("403 Forbidden", "text/plain", None),
             ("GET", "/") => ("200 OK", "text/html; charset=utf-8", None),
             ("GET" | "OPTIONS", "/trace") => match self.trace.as_ref().map(File::open) {
                 Some(Ok(file)) => ("200 OK", "application/octet-stream", Some(file)),
@@ -175,4 +198,24 @@ impl Served {
         }
         connection.flush()
     }
+}
+
+/// The head of a request: all before an empty line.
+fn head(mut connection: &TcpStream) -> io::Result<String> {
+    let until = Instant::now() + PATIENCE;
+    connection.set_write_timeout(Some(PATIENCE))?;
+    let mut head = Vec::new();
+    let mut bytes = [0; 1024];
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || head.len() > LONGEST_HEAD {
+            return Err(io::Error::other("the request is too slow or too long"));
+        }
+        connection.set_read_timeout(Some(left))?;
+        match connection.read(&mut bytes)? {
+            0 => break,
+            count => head.extend_from_slice(&bytes[..count]),
+        }
+    }
+    Ok(String::from_utf8_lossy(&head).into_owned())
 }

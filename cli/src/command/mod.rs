@@ -183,7 +183,7 @@ pub fn run_script(
     timed.lock().unwrap_or_else(PoisonError::into_inner).clear();
     let profile = vm.profile().unwrap_or_default();
     drop(progress);
-    let last = options.trace_last.map(|_| vm.write_trace());
+    let last = options.trace_last.map_or(Ok(()), |_| outputs.last_is_written(vm.write_trace()));
     // The trace is complete only once the engine is dropped.
     drop(vm);
     drop(armed);
@@ -196,7 +196,7 @@ pub fn run_script(
     // The files are finished even if stderr cannot be written.
     let mut messages = outputs.finish(&profile);
     messages.extend(report.err());
-    messages.extend(last.and_then(Result::err).map(|error| format!("error: {error}")));
+    messages.extend(last.err());
     let exit = exit?;
     messages.iter().try_for_each(|message| writeln!(err, "{message}"))?;
     Ok(if messages.is_empty() { exit } else { Exit::Failed })
@@ -223,10 +223,13 @@ fn print_diagnostics(options: &ScriptOptions, vm: &Vm, timed: &Timed, out: &mut 
 fn tell_parts(options: &ScriptOptions, name: &str, vm: &Weak<Vm>, timed: &Timed, mut parts: Parts, signal: &str) {
     // The run may be in a kernel, for which dropping the engine would wait.
     let vm = vm.upgrade().map(std::mem::ManuallyDrop::new);
-    let last_is_written = options.trace_last.is_some() && vm.as_ref().is_some_and(|vm| vm.write_trace().is_ok());
-    parts.keep_traces(last_is_written);
+    parts.keep_traces();
     if let Some(vm) = vm {
         parts.keep_profile(&vm.profile().unwrap_or_default());
+        // After the others, because nothing may read what it goes to.
+        if options.trace_last.is_some() && vm.write_trace().is_ok() {
+            parts.keep_last();
+        }
         // Before what goes to stdout, because nothing may read that.
         for what in end_unfinished() {
             interrupt::tell(&format!("{what} is partial: {name} was interrupted by {signal}"));

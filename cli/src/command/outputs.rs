@@ -8,7 +8,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::base::engine::Profile;
+use crate::base::engine::{Error, Profile};
 use crate::base::printable::printable;
 use crate::command::report::profile_json;
 use crate::command::script_options::ScriptOptions;
@@ -89,6 +89,8 @@ struct Trace {
     output: OutputFile,
     /// `None` if the engine writes the file itself, at the end of a run.
     writer: Option<TraceWriter>,
+    /// Whether the engine has done so.
+    is_written: bool,
 }
 
 impl Outputs {
@@ -111,7 +113,7 @@ impl Outputs {
             (Some(path), Some(_)) => {
                 let output = OutputFile::create(path).map_err(|error| cannot_record(path, &error))?;
                 let last = Some(output.path().to_owned());
-                traces.push(Trace { path: path.clone(), output, writer: None });
+                traces.push(Trace { path: path.clone(), output, writer: None, is_written: false });
                 TraceWriters { record, trace: None, last }
             }
             (path, _) => TraceWriters { record, trace: writer(path)?, last: None },
@@ -141,6 +143,24 @@ impl Outputs {
         Ok(Parts { traces, profile: self.profile.as_ref().map(of_profile).transpose()? })
     }
 
+    /// Says how the engine has written the last time of a run: only a trace that it has written takes its place, also if a signal ends the command now.
+    ///
+    /// # Errors
+    /// The message about the trace that could not be written.
+    pub(crate) fn last_is_written(&mut self, outcome: Result<(), Error>) -> Result<(), String> {
+        let Some(trace) = self.traces.iter_mut().find(|trace| trace.writer.is_none()) else { return Ok(()) };
+        match outcome {
+            Ok(()) => {
+                trace.is_written = true;
+                trace.output.unfinished().keep(&format!("{}: the trace", printable(&trace.path.display().to_string())));
+                Ok(())
+            }
+            // Its file is a temporary one.
+            Err(Error::NoTrace { reason, .. }) => Err(cannot_record(&trace.path, &io::Error::other(reason))),
+            Err(error) => Err(format!("error: {error}")),
+        }
+    }
+
     /// Puts the files in their places. Call it after the engine is dropped, which completes the trace. Returns a message for each
     /// file that could not be written.
     pub(crate) fn finish(self, profile: &Profile) -> Vec<String> {
@@ -165,16 +185,18 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Writes out the lines and packets of the traces so far, all of them whole. The engine writes no further one. `last_is_written` tells whether the engine has written the
-    /// last time of the run.
-    pub(crate) fn keep_traces(&self, last_is_written: bool) {
+    /// Keeps the trace of the last time of the run, which the engine has written.
+    pub(crate) fn keep_last(&self) {
+        self.traces
+            .iter()
+            .filter(|(writer, ..)| writer.is_none())
+            .for_each(|(_, unfinished, what)| unfinished.keep(what));
+    }
+
+    /// Writes out the lines and packets of the traces so far, all of them whole. The engine writes no further one.
+    pub(crate) fn keep_traces(&self) {
         for (writer, unfinished, what) in &self.traces {
-            let Some(writer) = writer else {
-                if last_is_written {
-                    unfinished.keep(what);
-                }
-                continue;
-            };
+            let Some(writer) = writer else { continue };
             let mut sink = writer.sink();
             if sink.written.is_ok() && sink.inner.flush().is_ok() {
                 unfinished.keep(what);
@@ -207,11 +229,14 @@ impl Trace {
         };
         let (output, file) = begin().map_err(|error| cannot_record(path, &error))?;
         let writer = TraceWriter::new(BufWriter::new(file));
-        Ok((Trace { path: path.to_owned(), output, writer: Some(writer.clone()) }, writer))
+        Ok((Trace { path: path.to_owned(), output, writer: Some(writer.clone()), is_written: false }, writer))
     }
 
     /// Puts the trace in its place. Returns a message if the trace is incomplete.
     fn finish(self) -> Option<String> {
+        if self.writer.is_none() && !self.is_written {
+            return None;
+        }
         let outcome = self.writer.map_or(Ok(()), |writer| writer.outcome());
         outcome.and_then(|()| self.output.finish()).err().map(|error| cannot_record(&self.path, &error))
     }

@@ -53,7 +53,7 @@ fn the_last_time_of_a_run_is_in_the_trace_however_the_run_ends() {
         assert_eq!(json["pending"], Value::Array(Vec::new()), "{script}: {json}");
     }
     let full = streamvm(folder.path(), ["run", "--trace", "/dev/full", "--trace-last", "600", "s.svm"]);
-    assert!(full.code == 1 && full.stderr.contains("no trace can be written to /dev/full"), "{}", full.stderr);
+    assert!(full.code == 1 && full.stderr.contains("/dev/full: error: cannot write the trace: "), "{}", full.stderr);
     for wrong in [&["--trace-last", "1"][..], &["--trace", "t", "--trace-last", "x"]] {
         let refused = streamvm(folder.path(), [&["run"], wrong, &["s.svm"]].concat());
         assert_eq!((refused.code, refused.stdout.as_str()), (2, ""), "{wrong:?}: {}", refused.stderr);
@@ -96,9 +96,11 @@ fn a_page_is_written_or_refused() {
         (&["s.svm"], 2, "`streamvm run --trace FILE` writes a trace with times"),
         (&["t", "--html", "no/folder.html"], 1, "no/folder.html: error: cannot write the page"),
         (&["t", "--html", "/dev/full"], 1, "/dev/full: error: cannot write the page"),
-        (&["t", "--serve", &port], 1, "give another one, or 0 for any that is free"),
-        (&["t", "--serve", "70000"], 2, "70000"),
-        (&["t", "--serve", "0", "--html", "a"], 2, "cannot be used with"),
+        (&["t", "--html", "./t"], 2, "./t: error: the page would overwrite the trace"),
+        (&["-"], 2, "give --html FILE, or --serve"),
+        (&["t", &format!("--serve={port}")], 1, "give another one, or 0 for any that is free"),
+        (&["t", "--serve=70000"], 2, "70000"),
+        (&["t", "--serve=0", "--html", "a"], 2, "cannot be used with"),
     ] {
         let refused = streamvm(folder.path(), [&["inspect"], args].concat());
         assert_eq!((refused.code, refused.stdout.as_str()), (code, ""), "{args:?}: {}", refused.stderr);

@@ -84,7 +84,7 @@ pub enum Error {
         /// The error of the operating system.
         reason: String,
     },
-    /// The trace of an engine cannot be begun, or not written.
+    /// The trace of an engine cannot be begun or written.
     #[error("no trace can be written to {file}: {reason}")]
     NoTrace {
         /// The file.

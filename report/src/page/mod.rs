@@ -1,7 +1,7 @@
 //! One page of HTML with all of a report and a card for each instruction, which needs no network and no other file.
 //!
 //! `page.html` is the frame, `page.js` the program. What they show follows as JSON, and the instructions, which may be a million, as numbers of seven bits a byte,
-//! compressed: `read` in `page.js` is the other side of [`instructions`].
+//! compressed: `read` in `page.js` is the other side of [`write_instructions`].
 
 use std::io::{self, Write};
 
@@ -24,6 +24,8 @@ struct Facts<'p> {
     report: &'p Report,
     texts: &'p [String],
     streams: Vec<&'p str>,
+    /// Which streams run several instructions at once.
+    unordered: Vec<bool>,
     instructions: usize,
     trace: Option<&'p str>,
 }
@@ -39,8 +41,9 @@ pub fn write_page(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let streams = recording.streams.iter().map(|stream| stream.name.as_str()).collect();
+    let unordered = recording.streams.iter().map(|stream| stream.is_unordered).collect();
     let (texts, instructions) = (recording.texts(), recording.instructions.len());
-    let facts = Facts { title, report, texts, streams, instructions, trace };
+    let facts = Facts { title, report, texts, streams, unordered, instructions, trace };
     // No text of the trace ends the element that the facts are in.
     let facts = serde_json::to_string(&facts)?.replace('<', "\\u003c");
     let mut rest = FRAME;

@@ -1,7 +1,7 @@
 'use strict';
 // What the page knows: the report, the texts of the trace, the names of streams, and where the trace is served.
 const facts = JSON.parse(document.getElementById('facts').textContent);
-const { report, texts, streams } = facts;
+const { report, texts, streams, unordered } = facts;
 const byId = (id) => document.getElementById(id);
 
 // An element with attributes and children. Texts of a trace become text nodes alone, since anybody may have written them.
@@ -34,7 +34,7 @@ async function unpack() {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-// Reads what `page.rs` has written: for each instruction its numbers, seven bits a byte.
+// Reads what `write_instructions` in `mod.rs` has written: for each instruction its numbers, seven bits a byte.
 function read(bytes, count) {
   let at = 0;
   const next = () => {
@@ -109,7 +109,8 @@ function streamRows() {
   });
 }
 
-const searchLink = (text) => element('a', { href: `#q=${encodeURIComponent(text)}` }, element('code', {}, text));
+// Of exactly this text.
+const searchLink = (text) => element('a', { href: `#q=${encodeURIComponent(`"${text}"`)}` }, element('code', {}, text));
 const streamCell = (stream) => element('td', { class: 'stream' }, searchLink(stream));
 const place = (of) => of.stream === null ? element('span', {}, `${of.name} at `, searchLink(of.line)) : element('span', {}, `${of.name} at `, searchLink(of.line), ' on ', searchLink(of.stream));
 
@@ -133,6 +134,9 @@ function show() {
   const table = (head, rows) => element('table', {}, element('thead', {}, element('tr', {}, ...head.map((name) => element('th', { scope: 'col' }, name)))), element('tbody', {}, ...rows));
   root.append(element('h2', {}, 'How each stream spent the time'), table(['stream', 'instructions', '', 'busy'], streamRows()));
   root.append(element('div', { class: 'legend' }, ...PARTS.map(([key, name]) => element('span', {}, element('i', { style: { background: `var(--${key})` } }), name))));
+  if (report.failed.length > 0) {
+    root.append(element('h2', {}, 'Failed'), table([''], report.failed.map((of) => row(place(of)))));
+  }
   if (report.pending.length > 0) {
     root.append(element('h2', {}, 'Not passed when the trace was written'), table(['for', 'stream', ''], report.pending.map((it) =>
       row(number(time(it.ns)), streamCell(it.of.stream), `${it.state}${it.of.name === '' ? '' : `: ${it.of.name} (${it.of.line})`}${it.waits_for.length > 0 ? `, for ${it.waits_for.join(', ')}` : ''}`))));
@@ -163,7 +167,7 @@ let current = -1;
 
 function card(i) {
   current = i;
-  const it = (name) => columns[name][i], before = it('before'), free = before < 0 ? 0 : columns.end[before];
+  const it = (name) => columns[name][i], before = it('before'), free = before < 0 || unordered[it('stream')] ? 0 : columns.end[before];
   const could = Math.max(it('submitted'), free), met = it('met'), begin = it('begin');
   const waited = met < 0 ? 0 : Math.max(0, Math.min(met, begin) - could);
   const entries = [
@@ -188,6 +192,12 @@ function card(i) {
   byId('card').replaceChildren(element('h3', {}, texts[it('name')]), definitions, ...(perfetto === null ? [] : [perfetto]));
 }
 
+function nothing() {
+  current = -1;
+  byId('side-title').textContent = 'Instruction';
+  byId('card').replaceChildren('Click at a line, a stream, or an instruction.');
+}
+
 // ---- Search ----
 
 let results = [];
@@ -197,7 +207,9 @@ function search(query) {
   results = [];
   let found = 0;
   if (words !== '') {
-    const matches = (list) => Uint8Array.from(list, (text) => text.toLowerCase().includes(words) ? 1 : 0);
+    // In quotes: the whole text.
+    const whole = /^"(.*)"$/s.exec(query.trim())?.[1];
+    const matches = (list) => Uint8Array.from(list, (text) => Number(whole === undefined ? text.toLowerCase().includes(words) : text === whole));
     const text = matches(texts), stream = matches(streams), order = /^\d+$/.test(words) ? Number(words) : -1;
     for (let i = 0; i < columns.name.length; i++) {
       if (text[columns.name[i]] || text[columns.line[i]] || stream[columns.stream[i]] || columns.order[i] === order) {
@@ -207,7 +219,7 @@ function search(query) {
     }
   }
   byId('count').textContent = words === '' ? '' : `${found.toLocaleString('en')} found`;
-  if (words === '') return;
+  if (words === '') return nothing();
   const rows = results.map((i) => row(element('td', {}, link(i)), searchLink(texts[columns.line[i]]), streamCell(streams[columns.stream[i]]), number(time(columns.end[i] - columns.begin[i]))));
   const more = found > results.length ? `and ${(found - results.length).toLocaleString('en')} more` : '';
   byId('side-title').textContent = 'Found';
@@ -227,9 +239,7 @@ function go() {
     byId('search').value = text;
     search(text);
   } else {
-    current = -1;
-    byId('side-title').textContent = 'Instruction';
-    byId('card').replaceChildren('Click at a line, a stream, or an instruction.');
+    nothing();
   }
 }
 
@@ -252,7 +262,8 @@ function keys(event) {
       ArrowLeft: columns.before[current], ArrowRight: columns.after[current],
       ArrowUp: best(sourcesOf(current), (one, other) => columns.end[one] < columns.end[other]), ArrowDown: best(waitersOf(current), (one, other) => columns.begin[one] > columns.begin[other]),
     }[event.key];
-    if (to >= 0) location.hash = `i=${to}`;
+    if (to < 0) return;
+    location.hash = `i=${to}`;
   } else {
     return;
   }

@@ -59,6 +59,9 @@ fn shows_failure(trace: &[u8], name: &str, before: &str) {
     assert_eq!(failed[0].arguments.get("outcome").map(String::as_str), Some("failed"), "{failed:?}");
     assert!(failed[0].arguments["line"].contains("flight_recorder.rs"), "{failed:?}");
     assert!(found[before].iter().any(|slice| slice.end <= failed[0].begin), "{found:?}");
+    let report = Report::of(&Recording::read(trace).expect("a trace"));
+    assert!(report.failed.iter().any(|it| it.name == name && it.line == failed[0].arguments["line"]), "{report}");
+    assert!(report.to_string().contains("\nfailed\n"), "{report}");
 }
 
 #[test]
@@ -76,9 +79,19 @@ fn the_first_failure_is_written_with_what_led_to_it() {
             assert!(sum.wait().is_err());
             std::thread::sleep(Duration::from_millis(50));
             assert_eq!(fs::read(folder.path().join("t")).expect("a file"), first);
-            // But a caller does.
+            // But a caller does, and then the next one.
             vm.write_trace().expect("it is written");
-            shows_failure(&written(&folder), "later", "div");
+            let called = written(&folder);
+            shows_failure(&called, "later", "div");
+            let more = ones(&vm);
+            vm.push("last", [more.update()], || Err("wrong".into())).expect("submitted");
+            assert!(more.wait().is_err());
+            let begun = Instant::now();
+            while fs::read(folder.path().join("t")).expect("a file") == called {
+                assert!(begun.elapsed() < PATIENCE, "nothing was written");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            shows_failure(&written(&folder), "last", "later");
         });
     }
 }
@@ -126,6 +139,7 @@ fn a_stall_is_written_with_what_everything_waits_for() {
             let report = Report::of(&Recording::read(&written(&folder)[..]).expect("a trace"));
             gate.open();
             waiter.join().expect("no panic").expect("it passes");
+            assert_eq!(report.failed, Vec::new(), "{report}");
             let running = report.pending.iter().find(|it| it.state == "running").unwrap_or_else(|| panic!("{report}"));
             assert_eq!(running.of.name, "holds up");
             assert!(running.of.line.contains("flight_recorder.rs") && running.ns > 0, "{running:?}");
@@ -153,6 +167,14 @@ fn a_panic_that_drops_the_engine_writes() {
         ones(&vm).wait().expect("it passes");
         vm.shutdown(PATIENCE).expect("all passes");
         assert_eq!(fs::metadata(folder.path().join("t")).expect("a file").len(), 0);
+        // And what was written before the program was started anew stays.
+        fs::write(folder.path().join("t"), "of the process before").expect("it is written");
+        let config = TraceConfig::to_file(folder.path().join("t")).last(LONG);
+        let vm = Vm::builder().trace(config).build().expect("an engine");
+        ones(&vm).wait().expect("it passes");
+        vm.write_trace().expect("it is written");
+        let bytes = fs::read(folder.path().join("t")).expect("a file");
+        assert!(by_name(&bytes).contains_key("fill"), "{} bytes", bytes.len());
     });
 }
 

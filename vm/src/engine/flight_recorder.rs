@@ -2,7 +2,7 @@
 //! ([`TraceConfig::last`](crate::TraceConfig::last)).
 
 use std::collections::VecDeque;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::time::Duration;
 
 use streamvm_stream::StreamId;
@@ -10,17 +10,20 @@ use streamvm_stream::StreamId;
 use crate::execute::backpressure::Pending;
 use crate::observe::stall_report::StalledInstruction;
 use crate::observe::timeline_writer::{Noted, StreamFacts, TimelineWriter};
+use crate::tasks::timeline::Event;
 
 /// The most events that are kept, each of about 150 bytes.
 const MOST: usize = 1 << 18;
 
 /// See the module's documentation.
 pub(crate) struct FlightRecorder {
-    /// For so many nanoseconds what has happened is kept.
+    /// What has happened for so many nanoseconds before the last end of an instruction is kept: nothing is dropped while nothing passes.
     last: u64,
     looks: VecDeque<Look>,
     /// How many events they have.
     events: usize,
+    /// When the last end of an instruction was found.
+    passed: u64,
 }
 
 /// What was found at one look at what threads have noted.
@@ -39,19 +42,24 @@ impl Look {
 impl FlightRecorder {
     pub(crate) fn new(last: Duration) -> FlightRecorder {
         let last = u64::try_from(last.as_nanos()).unwrap_or(u64::MAX);
-        FlightRecorder { last, looks: VecDeque::new(), events: 0 }
+        FlightRecorder { last, looks: VecDeque::new(), events: 0, passed: 0 }
     }
 
     /// Keeps what was noted until `at`, and drops what is too old or too much.
-    pub(crate) fn keep(&mut self, at: u64, noted: Vec<Noted>, pending: Pending) {
+    pub(crate) fn keep(&mut self, at: u64, mut noted: Vec<Noted>, pending: Pending) {
         let is_same = self.looks.back().is_some_and(|look| look.pending == pending);
         if noted.is_empty() && is_same {
             return;
         }
+        noted.iter_mut().for_each(|(_, events)| events.shrink_to_fit());
+        let ends = |event: &Event| !matches!(event, Event::Blocked(_));
+        if noted.iter().any(|(_, events)| events.iter().any(ends)) {
+            self.passed = at;
+        }
         let look = Look { at, noted, pending };
         self.events += look.events();
         self.looks.push_back(look);
-        let since = at.saturating_sub(self.last);
+        let since = self.passed.saturating_sub(self.last);
         // The last look stays, however much it has.
         while self.looks.len() > 1
             && let Some(first) = self.looks.pop_front_if(|first| first.at < since || self.events > MOST)
@@ -71,11 +79,68 @@ impl FlightRecorder {
         pending: &[(StreamId, StalledInstruction)],
         facts: impl Fn(StreamId) -> Option<StreamFacts>,
     ) -> io::Result<()> {
-        let mut writer = TimelineWriter::new(BufWriter::new(out))?;
+        let mut writer = TimelineWriter::new(out)?;
+        let noted = self.looks.iter().flat_map(|look| look.noted.iter().cloned()).collect();
+        writer.show(u64::MAX, noted, &facts)?;
         for look in &self.looks {
-            writer.show(look.at, look.noted.clone(), &facts)?;
             writer.count(look.at, look.pending.instructions, look.pending.bytes)?;
         }
-        writer.finish(now, pending, facts)
+        let since = self.looks.front().map_or(now, |look| look.at);
+        writer.finish((since, now), pending, facts)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use streamvm_stream::Point;
+
+    use super::*;
+    use crate::tasks::counters::Ended;
+
+    fn ended(count: u64) -> Vec<Noted> {
+        let passed = |at| Event::Passed { point: Point::new(StreamId(0), at), at, outcome: Ended::Fine };
+        vec![("a thread".to_owned(), (0..count).map(passed).collect())]
+    }
+
+    fn pending(instructions: u64) -> Pending {
+        Pending { instructions, bytes: 0 }
+    }
+
+    fn times(recorder: &FlightRecorder) -> Vec<u64> {
+        recorder.looks.iter().map(|look| look.at).collect()
+    }
+
+    #[test]
+    fn what_is_too_old_is_dropped_when_something_ends() {
+        let mut recorder = FlightRecorder::new(Duration::from_nanos(100));
+        [10, 50, 120].into_iter().for_each(|at| recorder.keep(at, ended(1), pending(at)));
+        assert_eq!(times(&recorder), [50, 120]);
+        // Nothing ends: what led to that stays, and a look that found nothing is not kept.
+        [500, 600].into_iter().for_each(|at| recorder.keep(at, Vec::new(), pending(3)));
+        assert_eq!(times(&recorder), [50, 120, 500]);
+        recorder.keep(700, ended(1), pending(3));
+        assert_eq!((times(&recorder), recorder.events), (vec![700], 1));
+    }
+
+    #[test]
+    fn what_is_too_much_is_dropped() {
+        let mut recorder = FlightRecorder::new(Duration::MAX);
+        let half = MOST as u64 / 2;
+        [1, 2].into_iter().for_each(|at| recorder.keep(at, ended(half), pending(at)));
+        assert_eq!(times(&recorder), [1, 2]);
+        recorder.keep(3, ended(1), pending(3));
+        assert_eq!((times(&recorder), recorder.events), (vec![2, 3], MOST / 2 + 1));
+        // The last look, whatever it has.
+        recorder.keep(4, ended(MOST as u64 + 1), pending(4));
+        assert_eq!((times(&recorder), recorder.events), (vec![4], MOST + 1));
+    }
+
+    #[test]
+    fn an_event_is_small() {
+        assert!(
+            size_of::<Event>() <= 160,
+            "{} bytes: the documentation of `TraceConfig::last` says 40 MB",
+            size_of::<Event>()
+        );
     }
 }

@@ -20,12 +20,16 @@ pub(crate) enum TraceOut {
 }
 
 impl TraceOut {
-    /// Makes room for another trace: what a file has is gone. A writer, a pipe or a device gets one trace after the other.
-    pub(crate) fn restart(&mut self) -> io::Result<()> {
-        match self {
-            TraceOut::File(file) if file.metadata()?.is_file() => file.set_len(0).and_then(|()| file.rewind()),
-            _ => Ok(()),
+    /// Writes a whole trace. It takes the place of what a file has; a writer, a pipe or a device gets one trace after the other.
+    pub(crate) fn replace(&mut self, trace: &[u8]) -> io::Result<()> {
+        if let TraceOut::File(file) = self
+            && file.metadata()?.is_file()
+        {
+            file.set_len(0)?;
+            file.rewind()?;
         }
+        self.write_all(trace)?;
+        self.flush()
     }
 }
 

@@ -16,7 +16,7 @@ use crate::observe::stall_report::StalledInstruction;
 use crate::observe::timeline_writer::{Noted, StreamFacts, TimelineWriter};
 use crate::sync::panics::panic_text;
 use crate::sync::{engine_thread, park_timeout};
-use crate::tasks::timeline::{Event, Timeline};
+use crate::tasks::timeline::{Cause, Event, Timeline};
 
 /// The time between two looks at what was noted.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -25,6 +25,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 pub(crate) fn serve(env: &Environment, trace: OpenTrace) {
     let Some(timeline) = &env.timeline else { return };
     engine_thread::enter();
+    // A logger of the program may panic, too.
+    let _answers = timeline.asks.until_dropped();
     match trace.last {
         None => write_all(env, timeline, trace.out),
         Some(last) => keep_last(env, timeline, trace.out, last),
@@ -55,18 +57,16 @@ fn write_all(env: &Environment, timeline: &Timeline, out: TraceOut) {
                 });
             }
         }
-        for caller in asked.callers {
-            let outcome = shown.as_ref().map(|_| ()).map_err(|error| io::Error::other(error.clone()));
-            // The caller may have gone.
-            let _ = caller.send(outcome);
-        }
+        let outcome = || shown.as_ref().map(|_| ()).map_err(String::clone);
+        // Callers may have gone.
+        asked.callers.into_iter().for_each(|caller| drop(caller.send(outcome())));
         if ends {
             break;
         }
         park_timeout(PAUSE);
     }
     let now = timeline.now();
-    if let Ok(Err(error)) = shown.map(|shown| caught(|| shown.finish(now, &[], |id| facts(id, env)))) {
+    if let Ok(Err(error)) = shown.map(|shown| caught(|| shown.finish((now, now), &[], |id| facts(id, env)))) {
         tell(error);
     }
 }
@@ -80,7 +80,8 @@ fn tell(error: io::Error) -> String {
 /// Keeps what has happened lately, and writes it when something fails, or somebody asks.
 fn keep_last(env: &Environment, timeline: &Timeline, mut out: TraceOut, last: Duration) {
     let mut kept = FlightRecorder::new(last);
-    let mut is_written = false;
+    // Why the trace that is there was written.
+    let mut written = Cause::Nothing;
     loop {
         let ends = env.may_end();
         let asked = timeline.asks.take(ends);
@@ -88,29 +89,37 @@ fn keep_last(env: &Environment, timeline: &Timeline, mut out: TraceOut, last: Du
         let events = noted(env, timeline);
         let fails = events.iter().any(|(_, events)| events.iter().any(Event::is_failure));
         kept.keep(now, events, env.pending());
-        let mut write = || {
+        let cause = if fails { Cause::Failure } else { asked.cause };
+        // What follows from a failure does not replace what led to it; what follows from a stall may be worse than that.
+        if cause > written || !asked.callers.is_empty() {
             let pending = pending(env);
-            caught(|| {
-                out.restart()?;
-                kept.write(&mut out, timeline.now(), &pending, |id| facts(id, env))
-            })
-        };
-        let why = fails.then_some("a failure").or(asked.why);
-        if let Some(why) = why.filter(|_| !std::mem::replace(&mut is_written, true)) {
-            match write() {
-                Ok(()) => log::info!("what led to {why} is in the trace in {}", timeline.name),
-                Err(error) => log::error!("the trace of what led to {why} cannot be written: {error}"),
+            let outcome = caught(|| {
+                let mut trace = Vec::new();
+                kept.write(&mut trace, timeline.now(), &pending, |id| facts(id, env))?;
+                out.replace(&trace)
+            });
+            match &outcome {
+                Ok(()) if asked.callers.is_empty() => {
+                    written = cause;
+                    log::info!("what led to {cause} is in the trace in {}", timeline.name);
+                }
+                // The caller has seen what was before, and the next failure is another one.
+                Ok(()) => written = Cause::Nothing,
+                Err(error) => log::error!("the trace of what led to {cause} cannot be written: {error}"),
             }
-        }
-        for caller in asked.callers {
-            // The caller may have gone.
-            let _ = caller.send(write());
+            let outcome = outcome.map_err(|error| error.to_string());
+            // Callers may have gone.
+            asked.callers.into_iter().for_each(|caller| drop(caller.send(outcome.clone())));
         }
         if ends {
             break;
         }
         park_timeout(PAUSE);
     }
+    let _ = caught(|| {
+        drop(out);
+        Ok(())
+    });
 }
 
 /// The oldest instruction of each stream that has not passed.

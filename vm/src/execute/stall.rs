@@ -22,6 +22,7 @@ use crate::progress::stream_state::StreamState;
 use crate::progress::unordered::Unordered;
 use crate::sync::{AtomicU64, Ordering};
 use crate::tasks::notes::{Board, Noted};
+use crate::tasks::timeline::Cause;
 
 /// Default time without progress after which a waiter logs a report: longer than any sensible instruction, short enough to help a user
 /// whose program hangs.
@@ -266,7 +267,7 @@ impl Watch {
             let report = env.stall_report();
             log::warn!("no instruction has passed for {:?} while a thread waits: {report}", env.stall.after);
             if let Some(timeline) = &env.timeline {
-                timeline.asks.ask("a stall");
+                timeline.asks.ask(Cause::Stall);
             }
         }
     }

@@ -231,13 +231,13 @@ impl<W: Write> TimelineWriter<W> {
         Ok(true)
     }
 
-    /// Shows what is left, and what is still pending at this time: the oldest instruction of each stream. Ends the trace.
+    /// Shows what is left, and what is still pending at the end of this time: the oldest instruction of each stream. Ends the trace.
     ///
     /// # Errors
     /// Those of the output.
     pub(crate) fn finish(
         mut self,
-        now: u64,
+        time: (u64, u64),
         pending: &[(StreamId, StalledInstruction)],
         facts: impl Fn(StreamId) -> Option<StreamFacts>,
     ) -> io::Result<()> {
@@ -249,22 +249,29 @@ impl<W: Write> TimelineWriter<W> {
         callers.into_iter().try_for_each(|blocked| self.blocked(blocked, true))?;
         for (stream, stalled) in pending {
             if self.is_known(*stream, &facts)? {
-                self.pending(*stream, stalled, now)?;
+                self.pending(*stream, stalled, time)?;
             }
         }
         self.writer.finish().map(drop)
     }
 
-    /// Shows what the oldest instruction of a stream that has not passed does, since the one before it had passed.
-    fn pending(&mut self, stream: StreamId, stalled: &StalledInstruction, now: u64) -> io::Result<()> {
-        let Some(&Stream { waits: track, free, .. }) = self.streams.get(&stream) else { return Ok(()) };
+    /// Shows what the oldest instruction of a stream that has not passed does, since the one before it had passed, or the trace began.
+    fn pending(&mut self, id: StreamId, stalled: &StalledInstruction, (since, now): (u64, u64)) -> io::Result<()> {
+        let Some(stream) = self.streams.get(&id) else { return Ok(()) };
+        // It has ended, and passes at this moment.
+        if !id.is_unordered() && stream.ends.get(stalled.seq).is_some() {
+            return Ok(());
+        }
+        let (track, free) = (stream.waits, stream.free);
         let mut arguments = vec![("number", Argument::Number(stalled.seq))];
         arguments.extend(stalled.what.iter().map(|what| ("op", Argument::Text(self.writer.text(what)))));
         arguments.extend(stalled.site.map(|site| ("line", Argument::Text(self.line(site)))));
         arguments.extend(stalled.thread.iter().map(|thread| ("thread", Argument::Text(self.writer.text(thread)))));
-        let sources = stalled.waits_for.iter().map(|(source, _)| self.writer.text(&source.to_string()));
-        arguments.extend(sources.map(|source| ("for", Argument::Text(source))));
-        let (name, begin, end) = (stalled.state.to_string(), free.min(now), now);
+        let sources: Vec<String> = stalled.waits_for.iter().map(|(source, _)| source.to_string()).collect();
+        if !sources.is_empty() {
+            arguments.push(("for", Argument::Text(self.writer.text(&sources.join(", ")))));
+        }
+        let (name, begin, end) = (stalled.state.to_string(), free.max(since).min(now), now);
         let (name, arguments) = (&*name, &arguments[..]);
         self.writer.slice(&Slice { track, name, begin, end, arguments, leaves: None, enters: &[] })
     }
@@ -387,11 +394,9 @@ impl<W: Write> TimelineWriter<W> {
         }
         let Over { ran, could, began } = over;
         let Some(waits) = self.streams.get(&ran.point.stream).map(|stream| stream.waits) else { return Ok(()) };
-        let (mut enters, mut sources) = (SmallVec::<[u64; 4]>::new(), SmallVec::<[Text; 4]>::new());
+        let mut enters = SmallVec::<[u64; 4]>::new();
         for &(point, end) in &known {
-            let Some((arrow, source)) = self.record(point, end)? else { continue };
-            sources.push(source);
-            enters.push(arrow);
+            enters.extend(self.record(point, end)?.map(|(arrow, _)| arrow));
         }
         let last = known.iter().map(|(_, end)| *end).max().unwrap_or(could);
         let end = last.clamp(could.min(began), began);
@@ -399,12 +404,23 @@ impl<W: Write> TimelineWriter<W> {
         let (track, leaves) = (waits, None);
         // Several instructions of an unordered stream wait at once: their waits are not shown, because they would overlap.
         if could < end && !ran.point.stream.is_unordered() {
-            let mut arguments: SmallVec<[_; 4]> = SmallVec::from_slice(&[number]);
-            arguments.extend(sources.iter().map(|source| ("for", Argument::Text(*source))));
-            let arguments = &arguments[..];
+            let arguments = &[number, ("for", Argument::Text(self.names(&known)))];
             self.writer.slice(&Slice { track, name: "wait", begin: could, end, arguments, leaves, enters: &[] })?;
         }
         self.writer.slice(&Slice { track, name: "met", begin: end, end, arguments: &[number], leaves, enters: &enters })
+    }
+
+    /// The names of the streams of some instructions. Perfetto shows one argument of a name.
+    fn names(&mut self, of: &[(Point, u64)]) -> Text {
+        let name = |point: &Point| self.streams.get(&point.stream);
+        match of {
+            [(point, _)] if let Some(stream) = name(point) => stream.name,
+            _ => {
+                let names: Vec<String> =
+                    of.iter().filter_map(|(point, _)| Some(name(point)?.key.to_string())).collect();
+                self.writer.text(&names.join(", "))
+            }
+        }
     }
 
     /// Shows the end of an instruction that another one, or a caller, has waited for: the arrow that begins there, and the name of its stream.

@@ -16,7 +16,7 @@ pub(crate) mod spin;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::{
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
-    sync::mpsc::{Sender, channel},
+    sync::mpsc::{Receiver, Sender, channel},
     sync::{Condvar, Mutex, MutexGuard},
     thread::{Builder, JoinHandle, Thread, ThreadId, current, park, park_timeout, yield_now},
     thread_local,
@@ -25,7 +25,7 @@ pub(crate) use std::{
 #[cfg(loom)]
 pub(crate) use loom::{
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
-    sync::mpsc::{Sender, channel},
+    sync::mpsc::{Receiver, Sender, channel},
     sync::{Condvar, Mutex, MutexGuard},
     thread::{Builder, JoinHandle, Thread, ThreadId, current, park, yield_now},
 };
@@ -36,7 +36,7 @@ pub(crate) use std::thread_local;
 #[cfg(shuttle)]
 pub(crate) use shuttle::{
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
-    sync::mpsc::{Sender, channel},
+    sync::mpsc::{Receiver, Sender, channel},
     sync::{Condvar, Mutex, MutexGuard},
     thread::{Builder, JoinHandle, Thread, ThreadId, current, park, park_timeout, yield_now},
     thread_local,

@@ -3,8 +3,7 @@
 //! Each thread context and worker has a list of its own ([`Events`]), as it has counters for profiles: the thread that runs it writes, and the thread that writes
 //! the trace competes for the lock, a hundred times a second. The completion has a list, too, of what devices have finished, and callers that were blocked share one.
 
-use std::io;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::fmt;
 use std::thread::ThreadId;
 use std::time::Instant;
 
@@ -12,7 +11,7 @@ use smallvec::SmallVec;
 use streamvm_ep::Site;
 use streamvm_stream::Point;
 
-use crate::sync::{Mutex, unpoisoned};
+use crate::sync::{Mutex, Receiver, Sender, channel, unpoisoned};
 use crate::tasks::counters::{Ended, Stamp};
 use crate::tasks::task::Task;
 
@@ -38,21 +37,43 @@ pub(crate) struct Asks(Mutex<Asked>);
 #[derive(Default)]
 pub(crate) struct Asked {
     /// Why the engine itself wants the trace.
-    pub(crate) why: Option<&'static str>,
-    /// Callers that wait until it is written.
-    pub(crate) callers: Vec<Sender<io::Result<()>>>,
+    pub(crate) cause: Cause,
+    /// Callers that wait for the outcome, or the text of an error.
+    pub(crate) callers: Vec<Sender<Result<(), String>>>,
     /// Whether nobody will answer any more.
     is_over: bool,
 }
 
+/// Why an engine writes the trace of what has happened lately: the greater, the worse.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub(crate) enum Cause {
+    #[default]
+    Nothing,
+    Stall,
+    Failure,
+    Panic,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Cause::Nothing => "a call",
+            Cause::Stall => "a stall",
+            Cause::Failure => "a failure",
+            Cause::Panic => "a panic",
+        })
+    }
+}
+
 impl Asks {
     /// Asks for the trace for a reason of the engine.
-    pub(crate) fn ask(&self, why: &'static str) {
-        unpoisoned(self.0.lock()).why.get_or_insert(why);
+    pub(crate) fn ask(&self, cause: Cause) {
+        let mut asked = unpoisoned(self.0.lock());
+        asked.cause = asked.cause.max(cause);
     }
 
     /// Asks for the trace, and returns where the outcome will be; nothing will be there if the thread that writes has ended.
-    pub(crate) fn ask_and_wait(&self) -> Receiver<io::Result<()>> {
+    pub(crate) fn ask_and_wait(&self) -> Receiver<Result<(), String>> {
         let (sender, receiver) = channel();
         let mut asked = unpoisoned(self.0.lock());
         if !asked.is_over {
@@ -65,6 +86,20 @@ impl Asks {
     pub(crate) fn take(&self, is_over: bool) -> Asked {
         let mut asked = unpoisoned(self.0.lock());
         std::mem::replace(&mut *asked, Asked { is_over, ..Asked::default() })
+    }
+
+    /// The thread that writes holds this: nobody waits for an answer of a thread that has ended.
+    pub(crate) fn until_dropped(&self) -> Answers<'_> {
+        Answers(self)
+    }
+}
+
+/// See [`Asks::until_dropped`].
+pub(crate) struct Answers<'a>(&'a Asks);
+
+impl Drop for Answers<'_> {
+    fn drop(&mut self) {
+        drop(self.0.take(true));
     }
 }
 
