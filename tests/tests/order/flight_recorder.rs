@@ -172,6 +172,7 @@ fn a_panic_that_drops_the_engine_writes() {
         let config = TraceConfig::to_file(folder.path().join("t")).last(LONG);
         let vm = Vm::builder().trace(config).build().expect("an engine");
         ones(&vm).wait().expect("it passes");
+        assert_eq!(fs::read(folder.path().join("t")).expect("a file"), b"of the process before");
         vm.write_trace().expect("it is written");
         let bytes = fs::read(folder.path().join("t")).expect("a file");
         assert!(by_name(&bytes).contains_key("fill"), "{} bytes", bytes.len());
