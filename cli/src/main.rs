@@ -99,6 +99,9 @@ enum Command {
         /// Run it too, on simulated devices and without writing files, and tell every access that nothing orders
         #[arg(long)]
         races: bool,
+        /// Write the planned instructions and their waits as a graph for Graphviz
+        #[arg(long, value_name = "FILE")]
+        dot: Option<PathBuf>,
         #[command(flatten)]
         engine: EngineArgs,
         #[command(flatten)]
@@ -371,8 +374,8 @@ fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
             log::info!(target: "streamvm_cli", "mode {mode:?}");
             run_script(&options, &engine.options(mode), out, err)
         }
-        Command::Check { script, races, engine, .. } => {
-            check_script(&ScriptOptions { races, ..script.options() }, &engine.options(Mode::Inline), out, err)
+        Command::Check { script, races, dot, engine, .. } => {
+            check_script(&ScriptOptions { races, dot, ..script.options() }, &engine.options(Mode::Inline), out, err)
         }
         Command::Compile { file, program, lanes, show, json, devices, .. } => {
             compile_programs(&ProgramOptions { file, program, lanes, show, json, devices }, out, err)

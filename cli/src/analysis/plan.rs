@@ -31,7 +31,8 @@ pub struct Plan {
 /// # Errors
 /// The message of the builder, if it refuses an instruction of a later round of a `repeat` although it took the first round.
 pub fn plan(source: &Source, script: &Block, devices: &Devices) -> Result<Plan, Diagnostic> {
-    let mut planner = Planner { emitter: Emitter::new(source, devices, HeadersOnly::default()), notes: Vec::new() };
+    let mut planner =
+        Planner { source, emitter: Emitter::new(source, devices, HeadersOnly::default()), notes: Vec::new() };
     planner.block(script)?;
     let list = planner.emitter.take_list();
     let planned = plan_list(list, &PlanOptions::default())
@@ -45,6 +46,7 @@ fn first(errors: Vec<Diagnostic>, span: Span) -> Diagnostic {
 }
 
 struct Planner<'a> {
+    source: &'a Source,
     emitter: Emitter<'a>,
     notes: Vec<(Span, String)>,
 }
@@ -52,6 +54,7 @@ struct Planner<'a> {
 impl Planner<'_> {
     fn block(&mut self, block: &Block) -> Result<(), Diagnostic> {
         for statement in block {
+            let _site = self.source.site(statement.span, None).enter();
             match &statement.kind {
                 StatementKind::Repeat { count, body } => self.repeat(*count, body, statement.span)?,
                 StatementKind::While { condition, body } => {

@@ -14,6 +14,7 @@ mod exit;
 pub mod functions;
 pub mod inspect;
 pub mod interrupt;
+mod list_graph;
 mod memory_picture;
 mod outputs;
 pub mod own_stack;
@@ -47,7 +48,7 @@ use crate::execute::dump::Dump;
 use crate::execute::engine_options::EngineOptions;
 use crate::execute::races;
 use crate::execute::run::{Engine, Stop, run};
-use crate::files::output::end_unfinished;
+use crate::files::output::{OutputFile, end_unfinished};
 use crate::syntax::ast::Block;
 use crate::syntax::diagnostic::{Diagnostic, render_all};
 use crate::syntax::lexer::{TokenKind, tokenize};
@@ -292,6 +293,18 @@ pub fn check_script(
         && let Err(error) = write(path)
     {
         writeln!(err, "{}", cannot_dump(path, &error))?;
+        return Ok(Exit::Failed);
+    }
+    if let Some(path) = &options.dot
+        && let Err(error) = list_graph::dot(&plan.list).and_then(|graph| {
+            let written = OutputFile::create(path).and_then(|output| {
+                output.file()?.write_all(graph.as_bytes())?;
+                output.finish()
+            });
+            written.map_err(|error| error.to_string())
+        })
+    {
+        writeln!(err, "{}: error: cannot write the graph: {error}", printable(&path.display().to_string()))?;
         return Ok(Exit::Failed);
     }
     let rows: Vec<StreamRow> = plan.counts.iter().map(StreamRow::from).collect();

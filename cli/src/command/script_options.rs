@@ -14,6 +14,8 @@ pub struct ScriptOptions {
     pub devices: Vec<(String, DeviceId)>,
     /// The file for the instruction lists.
     pub dump_ir: Option<PathBuf>,
+    /// The file for the graph of the planned list.
+    pub dot: Option<PathBuf>,
     /// Print the counts of each stream at the end?
     pub stats: bool,
     /// Print the profile (how often each op ran and how long it took) at the end?
@@ -59,6 +61,7 @@ impl ScriptOptions {
     pub(crate) fn outputs(&self) -> Vec<(&'static str, &Path)> {
         let options = [
             ("--dump-ir", &self.dump_ir),
+            ("--dot", &self.dot),
             ("--record", &self.record),
             ("--trace", &self.trace),
             ("--profile-json", &self.profile_json),

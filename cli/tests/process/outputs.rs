@@ -439,3 +439,40 @@ fn the_environment_can_name_the_file_of_the_trace() {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(1) && text.contains("no trace can be written to none/t"), "{text}");
 }
+
+#[test]
+fn the_graph_of_a_plan_has_its_streams_and_waits() {
+    let folder = TempDir::new().unwrap();
+    let text = "let a = copy (load \"x.npy\") to cpu:0\nlet b = neg a\nlet c = exp b on lane 1\nprint add c a\n";
+    fs::write(folder.path().join("s.svm"), text).unwrap();
+    fs::write(folder.path().join("x.npy"), npy(2.0)).unwrap();
+    let checked = streamvm(folder.path(), ["check", "--dot", "g.dot", "s.svm"]);
+    assert_eq!(checked.code, 0, "{}", checked.stderr);
+    let graph = fs::read_to_string(folder.path().join("g.dot")).unwrap();
+    let node = |name: &str| {
+        let line =
+            graph.lines().find(|line| line.contains(&format!(" {name}\\n"))).unwrap_or_else(|| panic!("{graph}"));
+        line.trim().split(' ').next().unwrap().to_owned()
+    };
+    let (neg, exp, add) = (node("neg"), node("exp"), node("add"));
+    assert!(graph.starts_with("digraph") && graph.matches("subgraph").count() == 4, "{graph}");
+    assert!(graph.contains("label=\"compute@cpu:0:1\";") && graph.contains("s.svm:3:1"), "{graph}");
+    // The copy before neg, neg before exp, exp before add, add before what is printed; neg and add follow each other.
+    assert_eq!(graph.matches("color=red").count(), 4, "{graph}");
+    for edge in [
+        format!("i0 -> {neg} [color=red]"),
+        format!("{neg} -> {exp} [color=red]"),
+        format!("{exp} -> {add} [color=red]"),
+        format!("{neg} -> {add} [color=gray]"),
+    ] {
+        assert!(graph.contains(&edge), "{edge}: {graph}");
+    }
+    let nowhere = streamvm(folder.path(), ["check", "--dot", "no/g.dot", "s.svm"]);
+    assert!(
+        nowhere.code == 1 && nowhere.stderr.contains("no/g.dot: error: cannot write the graph"),
+        "{}",
+        nowhere.stderr
+    );
+    let itself = streamvm(folder.path(), ["check", "--dot", "x.npy", "s.svm"]);
+    assert!(itself.code == 2 && itself.stderr.contains("--dot"), "{}", itself.stderr);
+}
