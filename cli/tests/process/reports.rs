@@ -128,7 +128,7 @@ fn what_is_no_trace_is_refused() {
     }
     // A trace that was cut has a report of what is there. Packets are compressed some hundred at a time.
     let whole = fs::read(folder.path().join("t")).unwrap();
-    fs::write(folder.path().join("cut"), &whole[..whole.len() - 1]).unwrap();
+    fs::write(folder.path().join("cut"), &whole[..20]).unwrap();
     let cut = streamvm(folder.path(), ["report", "cut"]);
     assert!(cut.code == 2 && cut.stderr.contains("the trace ends before its first instruction"), "{}", cut.stderr);
     let twice = [&whole[..], &whole[..whole.len() - 1]].concat();
