@@ -123,7 +123,9 @@ def runs_nothing_of_a_trace(browser, address):
 
 
 def is_dark_and_light(browser, is_dark, address, pictures):
-    ready(browser, f"{address}#i=20")
+    ready(browser, address)
+    # One that has waited, and that others waited for.
+    browser.run("location.hash = `i=${columns.name.findIndex((_, i) => i > 20 && sourcesOf(i).length > 0 && waitersOf(i).length > 0)}`; go()")
     background = lambda: sum(int(it) for it in browser.run("return getComputedStyle(document.body).backgroundColor").strip("rgb()").split(","))
     for place in range(2):
         assert (background() < 200) == (is_dark != bool(place)), background()
