@@ -154,7 +154,8 @@ impl<'a> Single<'a> {
         if let Kind::Call { params: own, .. } = &mut single.instruction.kind {
             *own = *params;
         }
-        single.uses.extend(uses);
+        // `SmallVec::extend` would be a call that costs more instructions.
+        uses.into_iter().for_each(|u| single.uses.push(u));
         single.instruction.set_uses(0..single.uses.len() as u32, single.uses.iter().any(Use::has_more));
         submit(&mut single)
     }

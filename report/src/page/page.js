@@ -177,7 +177,7 @@ function card(i) {
     ['submitted', `at ${time(it('submitted'))}`],
     ['began', `at ${time(begin)}, ${time(begin - it('submitted'))} later`],
     ['ran for', time(it('end') - begin)],
-    ['its stream waited', waited > 0 ? `${time(waited)} for what is below` : 'not for others'],
+    ['its stream waited', waited > 0 ? `${time(waited)} for what is below` : sourcesOf(i).length > 0 ? 'no time: what is below was over before' : 'for nothing'],
     ['no thread ran it', time(Math.max(0, begin - Math.max(could, met)))],
     ['before', before < 0 ? '—' : told(before)],
     ['after', it('after') < 0 ? '—' : told(it('after'))],
