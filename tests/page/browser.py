@@ -20,7 +20,7 @@ class Browser:
                 break
         else:
             raise RuntimeError("chromedriver does not start")
-        arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1400,1000"]
+        arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1400,1000"]
         arguments += ["--blink-settings=preferredColorScheme=0"] if dark else []
         wanted = {"goog:chromeOptions": {"args": arguments}, "goog:loggingPrefs": {"browser": "ALL"}}
         self.session = ""
