@@ -8,18 +8,12 @@ pub struct TracePacket {
     /// In nanoseconds since the trace began.
     #[prost(uint64, optional, tag = "8")]
     pub timestamp: Option<u64>,
-    /// Of the sequence whose names the packet uses.
-    #[prost(uint32, optional, tag = "10")]
-    pub sequence: Option<u32>,
     /// The begin or end of a slice, or a value of a counter.
     #[prost(message, optional, tag = "11")]
     pub event: Option<TrackEvent>,
     /// Names that this packet and later ones of the sequence use by their numbers.
     #[prost(message, optional, tag = "12")]
     pub interned: Option<InternedData>,
-    /// 1 if no packet of the sequence comes before this one, 2 if it uses names of the sequence.
-    #[prost(uint32, optional, tag = "13")]
-    pub flags: Option<u32>,
     /// Other packets, one after the other as in a trace, compressed as zlib does it.
     #[prost(bytes = "vec", optional, tag = "50")]
     pub compressed: Option<Vec<u8>>,
@@ -79,10 +73,7 @@ pub struct DebugAnnotation {
     /// A number.
     #[prost(uint64, optional, tag = "3")]
     pub number: Option<u64>,
-    /// A text that occurs seldom.
-    #[prost(string, optional, tag = "6")]
-    pub text: Option<String>,
-    /// The number of a text that occurs often.
+    /// The number of a text.
     #[prost(uint64, optional, tag = "17")]
     pub interned_text: Option<u64>,
 }
@@ -138,26 +129,12 @@ pub struct TrackDescriptor {
     /// The track that it is shown below.
     #[prost(uint64, optional, tag = "5")]
     pub parent: Option<u64>,
-    /// Set if it is a counter.
-    #[prost(message, optional, tag = "8")]
-    pub counter: Option<CounterDescriptor>,
 }
 
 /// A process.
 #[derive(Clone, PartialEq, Message)]
 pub struct ProcessDescriptor {
-    /// Its number.
-    #[prost(int32, optional, tag = "1")]
-    pub pid: Option<i32>,
     /// Its name.
     #[prost(string, optional, tag = "6")]
     pub name: Option<String>,
-}
-
-/// A counter.
-#[derive(Clone, PartialEq, Message)]
-pub struct CounterDescriptor {
-    /// The unit of its values.
-    #[prost(string, optional, tag = "6")]
-    pub unit: Option<String>,
 }

@@ -69,7 +69,7 @@ pub(crate) struct Failed {
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     pub(crate) stream: u32,
-    /// What it does.
+    /// Its state, such as `running`.
     pub(crate) state: Text,
     pub(crate) name: Text,
     pub(crate) line: Text,

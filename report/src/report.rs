@@ -44,7 +44,7 @@ pub struct Report {
 pub struct Pending {
     /// Which; its name and line are empty where the engine did not know them.
     pub of: Place,
-    /// What it did: `running`, `waiting` and others.
+    /// Its state: `running`, `waiting` and others.
     pub state: String,
     /// The streams that it waited for.
     pub waits_for: Vec<String>,

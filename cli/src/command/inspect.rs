@@ -58,7 +58,7 @@ pub fn inspect_trace(trace: &Path, to: PageTo, out: &mut dyn Write, err: &mut dy
             name.into()
         }
     };
-    if FilePlace::of(&file) == FilePlace::of(trace) {
+    if matches!(to, PageTo::File(_)) && FilePlace::of(&file) == FilePlace::of(trace) {
         writeln!(err, "{}: error: the page would overwrite the trace", printable(&file.display().to_string()))?;
         return Ok(Exit::Rejected);
     }
@@ -105,7 +105,7 @@ fn write_file(recording: &Recording, report: &Report, title: &str, path: &Path) 
     output.finish()
 }
 
-/// What is served: the page, and the trace for Perfetto.
+/// The files that the server has: the page, and the trace for Perfetto.
 struct Served {
     page: Vec<u8>,
     /// `None` if it was read from stdin or a pipe.

@@ -75,7 +75,7 @@ fn two_runs_are_compared() {
     assert_eq!(streamvm(folder.path(), ["report", "a", "a"]).stdout.lines().count(), 2);
 }
 
-/// What a browser makes of the page is tested in one: `tests/page`.
+/// `tests/page` opens pages in a browser.
 #[test]
 fn a_page_is_written_or_refused() {
     let folder = folder();

@@ -17,7 +17,7 @@ use crate::report::Report;
 const FRAME: &str = include_str!("page.html");
 const SCRIPT: &str = include_str!("page.js");
 
-/// What a page shows beside the instructions.
+/// The contents of a page beside the instructions.
 #[derive(Serialize)]
 struct Facts<'p> {
     title: &'p str,

@@ -1,5 +1,5 @@
 'use strict';
-// What the page knows: the report, the texts of the trace, the names of streams, and where the trace is served.
+// The contents of the page: the report, the texts of the trace, the names of streams, and the address of the trace if it is served.
 const facts = JSON.parse(document.getElementById('facts').textContent);
 const { report, texts, streams, unordered } = facts;
 const byId = (id) => document.getElementById(id);

@@ -72,7 +72,7 @@ pub(super) fn read(bytes: &[u8]) -> (Vec<Shown>, HashMap<String, i64>) {
         match EventType::try_from(event.kind.expect("a kind")).expect("a known kind") {
             kind @ (EventType::SliceBegin | EventType::Instant) => {
                 let argument = |it: &streamvm_report::packets::DebugAnnotation| {
-                    let value = it.number.map(|number| number.to_string()).or_else(|| it.text.clone());
+                    let value = it.number.map(|number| number.to_string());
                     (argument_names[&it.name].clone(), value.unwrap_or_else(|| texts[&it.interned_text].clone()))
                 };
                 let slice = Shown {

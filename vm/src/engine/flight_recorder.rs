@@ -1,4 +1,4 @@
-//! What an engine has done lately, kept in memory until somebody wants to see it: at the first failure, at a stall, or when the program asks
+//! A flight recorder keeps the last events of an engine in memory. The thread of the trace writes them at the first failure, at a stall, or when the program asks
 //! ([`TraceConfig::last`](crate::TraceConfig::last)).
 
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ const MOST: usize = 1 << 18;
 
 /// See the module's documentation.
 pub(crate) struct FlightRecorder {
-    /// What has happened for so many nanoseconds before the last end of an instruction is kept: nothing is dropped while nothing passes.
+    /// The recorder keeps the events of so many nanoseconds before the last end of an instruction: it drops nothing while nothing passes.
     last: u64,
     looks: VecDeque<Look>,
     /// How many events they have.

@@ -89,7 +89,7 @@ fn keep_last(env: &Environment, timeline: &Timeline, mut out: TraceOut, last: Du
         let events = noted(env, timeline);
         let fails = events.iter().any(|(_, events)| events.iter().any(Event::is_failure));
         kept.keep(now, events, env.pending());
-        let cause = if fails { Cause::Failure } else { asked.cause };
+        let cause = asked.cause.max(if fails { Cause::Failure } else { Cause::Nothing });
         // What follows from a failure does not replace what led to it; what follows from a stall may be worse than that.
         if cause > written || !asked.callers.is_empty() {
             let pending = pending(env);
