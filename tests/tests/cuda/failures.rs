@@ -5,6 +5,8 @@
 use streamvm::ep::cuda::CudaConfig;
 use streamvm_ep::{Device, DeviceId, Error, Label, LateCause, MemoryKind};
 
+use streamvm_tests::until;
+
 use super::devices::{divide, fill, free, memory, open, record, standin};
 
 #[test]
@@ -90,6 +92,47 @@ fn an_illegal_access_loses_its_device_alone_and_names_what_was_under_way() {
     drop((bad, good));
     drop(devices);
     driver.leaks();
+}
+
+#[test]
+fn a_wait_for_a_device_that_is_lost_without_notice_loses_no_other() {
+    let driver = standin("illegal=2@0");
+    let devices = open(CudaConfig::default());
+    let [mut bad, mut good] = [0, 1].map(|device: usize| devices[device].create_stream().expect("a stream"));
+    let regions = [0, 1].map(|device: usize| memory(&devices[device]));
+    fill(&mut *bad, &regions[0], 1).expect("a fill");
+    let seen = record(&devices[0], &mut *bad);
+    fill(&mut *bad, &regions[0], 1).expect("it is launched");
+    // Only the waits of the other device ask the driver.
+    let mut refused = None;
+    until("the kernel runs", || {
+        refused = good.wait(seen).err();
+        refused.is_some()
+    });
+    let lost =
+        |error: &Option<Error>| matches!(error, Some(Error::DeviceLost { device, .. }) if *device == DeviceId::cuda(0));
+    assert!(lost(&refused), "{refused:?}");
+    assert!(lost(&devices[0].query(seen).err()), "the device knows it now");
+    fill(&mut *good, &regions[1], 2).expect("the other device goes on");
+    good.synchronize().expect("it is over");
+    for (device, region) in devices.iter().zip(regions) {
+        free(device, region);
+    }
+    drop((bad, good));
+    drop(devices);
+    driver.leaks();
+}
+
+#[test]
+fn a_device_that_fails_to_wait_for_another_is_lost_itself() {
+    let driver = standin("");
+    let devices = open(CudaConfig::default());
+    let [mut waited_for, mut waits] = [0, 1].map(|device: usize| devices[device].create_stream().expect("a stream"));
+    let event = record(&devices[0], &mut *waited_for);
+    driver.fault("fail=cuStreamWaitEvent:1:LAUNCH_FAILED");
+    let error = waits.wait(event).unwrap_err();
+    assert!(matches!(error, Error::DeviceLost { device, .. } if device == DeviceId::cuda(1)), "{error}");
+    assert_eq!(devices[0].wait(event, None), Ok(true), "the other device goes on");
 }
 
 #[test]

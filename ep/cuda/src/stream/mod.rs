@@ -27,9 +27,11 @@ use streamvm_ep::{
     RawFn, Scalar, SegmentRun, SequenceError, Site, StepNote, Stream,
 };
 
+use crate::driver::error_codes::ends_device;
 use crate::driver::{Driver, DriverFailure, EventHandle, Extent, StreamHandle};
 use crate::elementwise::tensor_code;
 use crate::fused::plan_views;
+use crate::instance::driver_events::EventRecord;
 use crate::instance::progress::Progress;
 use crate::instance::statuses::InFlightLaunches;
 use crate::instance::timing::StreamTiming;
@@ -163,6 +165,24 @@ impl CudaStream {
             self.end_time(begun, submitted.is_ok());
             submitted
         })
+    }
+
+    /// The error for a wait that the driver refused. Its code may tell that the device of the event is lost, which nobody has noticed yet: then this device goes on.
+    #[cold]
+    fn refused_wait(&self, failure: DriverFailure, record: EventRecord) -> Error {
+        let recorder = &self.instance.devices[record.device];
+        if record.device != self.index && ends_device(failure.code()) {
+            let current = self.instance.opened(record.device).and_then(|opened| recorder.enter(opened));
+            // SAFETY: the event lives as long as the instance.
+            let queried = current.map(|_current| unsafe { self.instance.driver.query_event(record.handle) });
+            if let Ok(Err(failure)) = queried {
+                recorder.fail(failure);
+            }
+            if let Err(lost) = recorder.check() {
+                return lost;
+            }
+        }
+        self.device().fail(failure)
     }
 
     /// Marks the start of the next command, if times are requested. The device's context must be current.
@@ -457,8 +477,13 @@ unsafe impl Stream for CudaStream {
         };
         // A record of a lost device never passes.
         self.instance.devices[record.device].check()?;
-        // SAFETY: the event lives as long as the instance, on any device; the stream is alive.
-        self.submit("wait", |driver, _, stream| unsafe { driver.stream_wait(stream, record.handle) })
+        let mut refused = None;
+        self.submit("wait", |driver, _, stream| {
+            // SAFETY: the event lives as long as the instance, on any device; the stream is alive.
+            refused = unsafe { driver.stream_wait(stream, record.handle) }.err();
+            Ok(())
+        })?;
+        refused.map_or(Ok(()), |failure| Err(self.refused_wait(failure, record)))
     }
 
     /// Waits for the device. Failures of kernels are reported only by [`take_failures`](streamvm_ep::Device::take_failures).
