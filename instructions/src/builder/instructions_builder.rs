@@ -239,7 +239,7 @@ impl InstructionsBuilder {
         self.push_on(tensor.place(), Kind::Release, [tensor.owner().write()], Site::caller());
     }
 
-    /// Orders the compute stream of `place` after the last writes of `tensors`; runs no code.
+    /// Orders the compute stream of `place` after the last writes of `tensors`; runs no code. A recording has it as a step, but not in a block.
     #[track_caller]
     pub fn touch(&mut self, place: impl Into<Place>, tensors: &[&Tensor]) {
         let uses = tensors.iter().map(|tensor| tensor.read());

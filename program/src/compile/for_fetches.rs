@@ -90,10 +90,10 @@ impl Program {
         }
     }
 
-    /// Adds the orders that follow from two orders with a function between them that is left out. Compiling a program leaves no function out, so callers may rely
+    /// Adds the orders that follow from two orders with a function or touch between them that is left out. Compiling a program leaves none of these out, so callers may rely
     /// on them.
     fn pass_orders_on(&mut self, kept: &[bool]) {
-        let is_left_out = |number: &usize| !kept[*number] && self.steps[*number].function().is_some();
+        let is_left_out = |number: &usize| !kept[*number] && self.steps[*number].has_effect();
         let left_out: Vec<usize> = (0..self.steps.len()).filter(is_left_out).collect();
         let within = |steps: &Range<usize>| {
             left_out.partition_point(|it| *it < steps.start)..left_out.partition_point(|it| *it < steps.end)

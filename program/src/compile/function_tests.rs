@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use streamvm_ep::{DType, DeviceId};
-use streamvm_instructions::Tensor;
+use streamvm_ep::{Access, DType, DeviceId};
+use streamvm_instructions::{InstructionsBuilder, Tensor};
 
 use crate::compile::compile;
 use crate::compile::tests::{CPU, PAGE, SIM, compiled, recorded, x};
-use crate::{CompileOptions, Program, record};
+use crate::{CompileOptions, Program, Work, record};
 
 /// A step, a function on the device that reads its result, and two steps after it. What the function overwrites is not filled before.
 fn around_a_function(device: DeviceId) -> String {
@@ -101,6 +101,86 @@ fn orders_are_waits_where_streams_differ() {
     let on_lanes = segments(&free, 2);
     assert!(on_lanes.iter().any(|it| it.starts_with("compute@cpu:0:1") && it.ends_with("waits [0]")), "{on_lanes:?}");
     assert!(on_lanes.iter().all(|it| !it.starts_with("compute@cpu:1") || it.ends_with("waits []")), "{on_lanes:?}");
+}
+
+/// A touch is an instruction. It comes after the steps that were recorded before it on its stream, and before the later ones, whatever they use; steps of other streams come
+/// before it or after it as tensors say.
+#[test]
+fn a_touch_orders_the_steps_of_its_stream() {
+    let other = DeviceId::cpu(1);
+    let program = recorded(|r| {
+        let touch = |tensors: &[&Tensor]| {
+            let mut builder = InstructionsBuilder::new();
+            builder.touch(CPU, tensors);
+            r.submit(builder.finish())
+        };
+        // Large, so that lanes of a CPU are not merged.
+        let (x, far) = (r.feed("x", CPU, DType::F32, &[128, 128])?, r.feed("far", other, DType::F32, &[16])?);
+        let before = [x.matmul(&x)?, x.permute(&[1, 0])?.matmul(&x)?];
+        let made = far.exp()?;
+        touch(&[&made])?;
+        touch(&[])?;
+        let after = [x.matmul(&x.permute(&[1, 0])?)?, x.exp()?];
+        let mut names = ["a", "b", "c", "d", "e"].into_iter();
+        let fetched = before.iter().chain([&made]).chain(&after);
+        fetched.chain([&far.neg()?]).try_for_each(|it| r.fetch(names.next().unwrap_or("f"), it))
+    });
+    let segments = |lanes| {
+        let options = CompileOptions { lanes, hand_over_ns: 0, ..CompileOptions::default() };
+        let plan = compile(&program, &options).expect("it compiles");
+        let of = |segment: &crate::Segment| {
+            let names: Vec<&str> = plan.steps_of(segment.steps.clone()).map(|step| step.work.name()).collect();
+            format!("{} {} after {:?} waits {:?}", segment.stream, names.join(" "), segment.after, segment.waits)
+        };
+        plan.segments.iter().map(of).collect::<Vec<String>>()
+    };
+    assert_eq!(
+        segments(1),
+        [
+            "compute@cpu:0:0 matmul matmul after [] waits []",
+            "compute@cpu:1:0 exp after [] waits []",
+            "compute@cpu:0:0 touch after [1] waits []",
+            "compute@cpu:0:0 touch after [] waits []",
+            "compute@cpu:0:0 matmul exp after [] waits []",
+            "compute@cpu:1:0 neg after [] waits []",
+        ]
+    );
+    // What the compiler moves to another lane waits for the touch, and the touch for it.
+    assert_eq!(
+        segments(2),
+        [
+            "compute@cpu:0:0 matmul after [] waits []",
+            "compute@cpu:0:1 matmul after [] waits []",
+            "compute@cpu:1:0 exp after [] waits []",
+            "compute@cpu:0:0 touch after [1, 2] waits [1]",
+            "compute@cpu:0:0 touch after [] waits []",
+            "compute@cpu:0:0 matmul after [] waits []",
+            "compute@cpu:0:1 exp after [4] waits [4]",
+            "compute@cpu:1:1 neg after [] waits []",
+        ]
+    );
+    let plan = compile(&program, &CompileOptions::default()).expect("it compiles").to_string();
+    assert!(plan.contains("%3 touch      c\n"), "{plan}");
+    // Its text is that of a list, and steps are counted alike.
+    let text = program.to_string();
+    assert!(text.contains(" touch "), "{text}");
+    let parsed: Program = text.parse().expect("what was printed");
+    assert_eq!(parsed.to_string(), text);
+    assert_eq!(parsed.steps.len(), program.steps.len());
+    // Hand-made: it reads, and lies in no block.
+    let mut writes = program.clone();
+    let touch = writes.steps.iter().position(|step| matches!(step.work, Work::Touch(_))).expect("as recorded");
+    writes.steps[touch].operands[0].access = Access::ReadWrite;
+    let refused = compile(&writes, &CompileOptions::default()).map(drop).expect_err("it writes").to_string();
+    assert!(refused.contains("step 3 (touch): its operands must be Read, and one is ReadWrite"), "{refused}");
+    let outer = record("outer", |r| {
+        let yes = r.full(CPU, DType::Bool, &[], true)?;
+        let far = r.feed("far", other, DType::F32, &[16])?;
+        let x = r.feed("x", CPU, DType::F32, &[128, 128])?;
+        r.if_true(&yes, || r.call(&program, &[("x", &x), ("far", &far)], &[]).map(drop))
+    });
+    let refused = outer.map(drop).expect_err("a touch in a block").to_string();
+    assert!(refused.contains("touch before the block or after it"), "{refused}");
 }
 
 /// Orders over many steps take time and memory in proportion to the steps, where the steps are chains.

@@ -161,7 +161,7 @@ fn is_fusable(program: &Program, step: &Step) -> bool {
         }
         Work::Fill(_) => true,
         Work::Function(_) | Work::If | Work::Else | Work::While | Work::End => false,
-        Work::SectionBegin(_) | Work::SectionEnd(_) => false,
+        Work::Touch(_) | Work::SectionBegin(_) | Work::SectionEnd(_) => false,
     }
 }
 

@@ -21,7 +21,7 @@ use streamvm_stream::{StreamKey, StreamType};
 use crate::compile::lists::Lists;
 use crate::compile::users::Users;
 use crate::compile::value_uses::ValueUse;
-use crate::ir::program::{Program, Value, ValueId, ValueRole};
+use crate::ir::program::{Program, Value, ValueId, ValueRole, Work};
 
 /// An arena: the stream that uses its values, and the device whose memory it is. A block on a device has values on others, too.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -61,7 +61,12 @@ pub(super) fn of(
     let mut numbers: HashMap<ArenaOf, usize> = HashMap::new();
     for (unit, stream) in units.iter().zip(streams) {
         // The unit of a function in a block has further steps, which begin and end the block.
-        let as_tensor = !functions_join && unit.len() == 1 && program.steps[kept[unit.start]].function().is_some();
+        let as_tensor = unit.len() == 1
+            && match program.steps[kept[unit.start]].work {
+                Work::Function(_) => !functions_join,
+                Work::Touch(_) => true,
+                _ => false,
+            };
         for &ValueUse { value, .. } in kept[unit.clone()].iter().flat_map(|&number| &uses[number]) {
             let home = &mut homes[value.0];
             *home = Some(match *home {

@@ -228,6 +228,7 @@ pub(super) fn cost(program: &Program, step: &Step, costs: &Costs) -> u64 {
         }
         Work::Fill(_) => size.saturating_mul(100),
         Work::Function(_)
+        | Work::Touch(_)
         | Work::If
         | Work::Else
         | Work::While

@@ -363,6 +363,7 @@ fn may_join(given: &Given<'_>, segment: &Draft) -> bool {
     let cost = |step: &Step| cost(program, step, &Costs::default());
     let is_small = |step: &Step| match &step.work {
         Work::Function(_) => functions_join,
+        Work::Touch(_) => false,
         work => !work.is_mark() && cost(step) < LARGE,
     };
     let mut steps = segment.units.iter().flat_map(|&unit| steps_of(given, unit));

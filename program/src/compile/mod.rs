@@ -72,7 +72,7 @@ use streamvm_ep::{DeviceKind, Site};
 use streamvm_instructions::Error;
 use streamvm_stream::{StreamKey, StreamType};
 
-use crate::ir::program::{Program, ValueId};
+use crate::ir::program::{Program, ValueId, Work};
 use crate::plan::compiled::{Compiled, OtherPart, OtherRole};
 use crate::plan::options::CompileOptions;
 use crate::show::trace::{self, PassReport, Trace};
@@ -330,9 +330,10 @@ fn into_segments(given: &merge::Given<'_>, by_unit: &[usize]) -> Segments {
     let calls =
         |unit: usize| kept[units[unit].clone()].iter().any(|&number| program.steps[number].function().is_some());
     // A function beside other lanes is a branch by itself, so that what does not need it does not wait for it. A block that calls functions is a segment
-    // by itself for that reason: blocks are in no branch.
+    // by itself for that reason: blocks are in no branch. A touch is an instruction.
     let all_on_one_lane = functions_join && streams.iter().all(|stream| *stream == streams[0]);
-    let alone = |unit: usize| options.step_by_step || !all_on_one_lane && calls(unit);
+    let touches = |unit: usize| matches!(program.steps[kept[units[unit].start]].work, Work::Touch(_));
+    let alone = |unit: usize| options.step_by_step || !all_on_one_lane && calls(unit) || touches(unit);
     let declared = units::shared_uses(program, kept, uses, units, streams, &homes);
     let mut arenas_of: HashMap<StreamKey, usize> = HashMap::new();
     arenas.iter().for_each(|arena| *arenas_of.entry(arena.stream).or_default() += 1);

@@ -2,8 +2,8 @@
 //!
 //! * Functions of one device are called in the order of the program, because eager calls would be on one stream; those on workers are ordered by their
 //!   uses alone. One without operands is for
-//!   its effects alone: it comes after all earlier steps on the compute streams of its device, and before all later ones. A block is ordered as the
-//!   functions in it are: the steps of a block run in their order, so the order of functions within it needs nothing.
+//!   its effects alone: it comes after all earlier steps on the compute streams of its device, and before all later ones, as a touch does. A block is ordered
+//!   as the functions in it are: the steps of a block run in their order, so the order of functions within it needs nothing.
 //! * Each later step of a [`StepOrder`](crate::StepOrder) comes after the earlier ones. Only those of the earlier units which no other of them comes
 //!   after are noted, and only for those of the later units which come after no other of them: the rest follows. A removed step orders nothing.
 //!   Between steps that are independent of each other that are as many edges as pairs, so their number is bounded.
@@ -12,12 +12,13 @@ use std::ops::Range;
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
+use streamvm_ep::DeviceId;
 use streamvm_instructions::{Error, ProgramError};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::compile::by_others::{self, RunsOn};
 use crate::compile::lists::Lists;
-use crate::ir::program::{Program, Step};
+use crate::ir::program::{Program, Step, Work};
 use crate::plan::mutant::Mutant;
 use crate::plan::options::CompileOptions;
 
@@ -45,7 +46,7 @@ pub(super) fn add(
     by_bytes: Lists<usize>,
     options: &CompileOptions,
 ) -> Result<Dependences, Error> {
-    let has_functions = program.steps.iter().any(is_in_order);
+    let has_functions = program.steps.iter().any(|step| in_order_of(step).is_some());
     if !has_functions && program.orders.is_empty() {
         return Ok(Dependences { all: by_bytes, explicit: Lists::empty(units.len()) });
     }
@@ -70,9 +71,13 @@ pub(super) fn add(
     Ok(Dependences { all: all_lists, explicit: explicit_lists })
 }
 
-/// Whether a step is a function that is called in the order of its device and lane.
-fn is_in_order(step: &Step) -> bool {
-    step.function().is_some_and(|function| !function.is_on_workers())
+/// The device in whose order on its lane a step runs, if it is a function that is called in that order, or a touch.
+fn in_order_of(step: &Step) -> Option<DeviceId> {
+    match &step.work {
+        Work::Function(function) => Some(function.device()).filter(|_| !function.is_on_workers()),
+        Work::Touch(device) => Some(*device),
+        _ => None,
+    }
 }
 
 /// The units of one compute stream that order its functions.
@@ -113,13 +118,11 @@ fn functions(
         for stream in all_of {
             let called = called_on.entry(stream).or_default();
             explicit[unit].extend(called.last_alone);
-            let of_stream = |step: &&Step| {
-                is_in_order(step) && step.function().is_some_and(|function| function.device() == stream.device)
-            };
+            let of_stream = |step: &&Step| in_order_of(step) == Some(stream.device);
             let (mut calls, mut calls_alone) = (false, false);
-            for function in steps().filter(of_stream) {
+            for step in steps().filter(of_stream) {
                 calls = true;
-                calls_alone |= function.operands.is_empty();
+                calls_alone |= step.operands.is_empty() || matches!(step.work, Work::Touch(_));
             }
             if calls {
                 explicit[unit].extend(called.last.replace(unit));

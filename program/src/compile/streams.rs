@@ -112,6 +112,9 @@ fn of_step(program: &Program, step: &Step, host: DeviceId) -> Option<StreamKey> 
     if let Some(function) = step.function() {
         return Some(StreamKey::new(function.device(), StreamType::Compute, 0));
     }
+    if let Work::Touch(device) = step.work {
+        return Some(StreamKey::new(device, StreamType::Compute, 0));
+    }
     if step.work.section().is_some() {
         return Some(StreamKey::new(HOST_DEVICE, StreamType::Critical, 0));
     }

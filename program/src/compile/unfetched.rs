@@ -59,7 +59,7 @@ pub(super) fn kept_for(
         if is_section && (!all || options.has(Mutant::SectionDropped)) {
             continue;
         }
-        let is_effect = all && step.function().is_some();
+        let is_effect = all && step.has_effect();
         if !is_effect && !is_section && !written(&uses[number]).any(|value| live[value.0]) {
             continue;
         }
@@ -82,7 +82,7 @@ fn keep_of_loop(
     live: &mut [bool],
     kept: &mut [bool],
 ) {
-    let is_effect = |number: usize| purpose == For::Everything && program.steps[number].function().is_some();
+    let is_effect = |number: usize| purpose == For::Everything && program.steps[number].has_effect();
     for number in steps.clone().filter(|&number| is_effect(number)) {
         blocks.keep(uses, number, kept, |value| live[value.0] = true);
     }
@@ -142,6 +142,7 @@ impl Blocks {
                 | Work::Copy
                 | Work::Fill(_)
                 | Work::Function(_)
+                | Work::Touch(_)
                 | Work::SectionBegin(_)
                 | Work::SectionEnd(_) => {
                     blocks.around[number] = open.last().copied();

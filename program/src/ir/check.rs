@@ -7,7 +7,7 @@ use streamvm_stream::{StreamKey, StreamType};
 
 use crate::ir::function::StepFunction;
 use crate::ir::program::{
-    FUNCTION_IN_BLOCK, MOST_NESTED, Operand, Port, Program, Step, StepOrder, ValueId, ValueRole, Work,
+    FUNCTION_IN_BLOCK, MOST_NESTED, Operand, Port, Program, Step, StepOrder, TOUCH_IN_BLOCK, ValueId, ValueRole, Work,
 };
 use crate::ir::section::SECTION_IN_BLOCK;
 
@@ -51,6 +51,11 @@ impl Program {
                 }
                 self.check_section_operands(step).map_err(refused)?;
                 sections.line(number, &kind, step.site)?;
+            } else if let Work::Touch(_) = step.work {
+                if !blocks.is_empty() {
+                    return Err(refused(TOUCH_IN_BLOCK.to_owned()));
+                }
+                self.check_reads(step).map_err(refused)?;
             } else {
                 if !blocks.is_empty() && step.function().is_some_and(|function| !function.may_lie_in_block()) {
                     return Err(refused(FUNCTION_IN_BLOCK.to_owned()));
@@ -185,6 +190,14 @@ impl Program {
             (_, []) => Ok(()),
             (_, _) => Err("it has operands, and takes none".to_owned()),
         }
+    }
+
+    /// A touch reads its operands.
+    fn check_reads(&self, step: &Step) -> Result<(), String> {
+        step.operands.iter().try_for_each(|operand| match operand.access {
+            Access::Read => self.check_view(operand.value, &operand.layout),
+            access => Err(format!("its operands must be {:?}, and one is {access:?}", Access::Read)),
+        })
     }
 
     /// The begin of a section reads its feeds, and the end changes its results.

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use streamvm_ep::{
-    Access, DType, FnContext, FnError, Layout, MemoryKind, Op, Params, ProgramStep, Scalar, Shape, Site,
+    Access, DType, DeviceId, FnContext, FnError, Layout, MemoryKind, Op, Params, ProgramStep, Scalar, Shape, Site,
 };
 use streamvm_instructions::{Critical, Error, Place, ProgramError};
 
@@ -28,6 +28,10 @@ pub(crate) const MOST_NESTED: usize = 64;
 /// Why a function of another device than a CPU cannot lie in a block.
 pub(crate) const FUNCTION_IN_BLOCK: &str = "in a block, functions are called on CPUs alone, between the steps of the block; name a CPU, and copy what it uses \
                                             there, or call it before the block or after it";
+
+/// Why a touch cannot lie in a block.
+pub(crate) const TOUCH_IN_BLOCK: &str =
+    "the steps of a block run in their order, which a touch cannot change; touch before the block or after it";
 
 /// A value of a program, as an index into [`Program::values`].
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -92,6 +96,9 @@ pub enum Work {
     Fill(Scalar),
     /// Calls a function of the caller, which reads and writes its operands. It is never removed. In a block it is on a CPU.
     Function(StepFunction),
+    /// Orders the compute stream of this device, on the lane of the step, after the last writes of its operands, which it reads: it comes after all earlier
+    /// steps on that stream, and before all later ones. Runs no code. It is never removed where all fetches are wanted, and lies in no block.
+    Touch(DeviceId),
     /// Begins a block of steps that runs if its only operand, one bool, is true.
     If,
     /// Ends the block of an [`If`](Work::If), and begins one that runs if the operand was false.
@@ -109,7 +116,7 @@ pub enum Work {
 }
 
 impl Work {
-    /// The word for it in errors and printed plans: the name of the op, or `copy`, `fill`, `fn`, `if`, `else`, `while`, `end`, `begin section` or
+    /// The word for it in errors and printed plans: the name of the op, or `copy`, `fill`, `fn`, `touch`, `if`, `else`, `while`, `end`, `begin section` or
     /// `end section`.
     pub fn name(&self) -> &'static str {
         match self {
@@ -117,6 +124,7 @@ impl Work {
             Work::Copy => "copy",
             Work::Fill(_) => "fill",
             Work::Function(_) => "fn",
+            Work::Touch(_) => "touch",
             Work::If => "if",
             Work::Else => "else",
             Work::While => "while",
@@ -179,6 +187,11 @@ impl Step {
     /// The function that it calls.
     pub fn function(&self) -> Option<&StepFunction> {
         if let Work::Function(function) = &self.work { Some(function) } else { None }
+    }
+
+    /// Whether it is there for more than what it writes: a function, or a touch.
+    pub(crate) fn has_effect(&self) -> bool {
+        matches!(self.work, Work::Function(_) | Work::Touch(_))
     }
 
     /// The step in an error, as step `number`.

@@ -347,6 +347,12 @@ impl Compiled {
         }
     }
 
+    /// Whether all that a segment does is a touch: such a segment is that instruction over views of the values.
+    pub fn is_touch(&self, segment: &Segment) -> bool {
+        let step = self.order.get(segment.steps.start);
+        step.is_some_and(|&number| matches!(self.program.steps[number].work, Work::Touch(_)))
+    }
+
     /// The devices whose streams run it, and those that run steps between commands of another device, each once, in the order of their first segments. The stream of critical sections does not count.
     pub fn devices(&self) -> Vec<DeviceId> {
         let mut devices = Vec::new();

@@ -132,6 +132,7 @@ pub(crate) fn size(step: &Step) -> u64 {
         Work::Call(..) => step.operands.iter().map(elements).max().unwrap_or(0),
         Work::Copy | Work::Fill(_) => step.output().map_or(0, elements),
         Work::Function(_) => step.operands.iter().map(elements).fold(0, u64::saturating_add),
-        Work::If | Work::Else | Work::While | Work::End | Work::SectionBegin(_) | Work::SectionEnd(_) => 0,
+        Work::Touch(_) | Work::SectionBegin(_) | Work::SectionEnd(_) => 0,
+        Work::If | Work::Else | Work::While | Work::End => 0,
     }
 }

@@ -16,7 +16,7 @@ use streamvm_ep::{Access, Extra, Layout, MemoryKind, Site};
 use streamvm_instructions::{BuildError, Error, Lane, ProgramError, Tensor};
 
 use crate::ir::program::{
-    FUNCTION_IN_BLOCK, MOST_NESTED, Operand, Program, Step, StepOrder, Value, ValueId, ValueRole, Work,
+    FUNCTION_IN_BLOCK, MOST_NESTED, Operand, Program, Step, StepOrder, TOUCH_IN_BLOCK, Value, ValueId, ValueRole, Work,
 };
 use crate::ir::section::SECTION_IN_BLOCK;
 use crate::ir::shared_layouts::SharedLayouts;
@@ -163,7 +163,8 @@ impl Recording {
                 }
                 Work::SectionBegin(_) | Work::SectionEnd(_) if depth > 0 => return refused(SECTION_IN_BLOCK),
                 Work::Function(_) | Work::Else | Work::Call(..) | Work::Copy | Work::Fill(_) => {}
-                Work::SectionBegin(_) | Work::SectionEnd(_) => {}
+                Work::Touch(_) if depth > 0 => return refused(TOUCH_IN_BLOCK),
+                Work::Touch(_) | Work::SectionBegin(_) | Work::SectionEnd(_) => {}
             }
         }
         Ok(())

@@ -144,10 +144,12 @@ impl Engine for RecordingEngine {
 
 #[cfg(test)]
 mod tests {
-    use streamvm_ep::{DType, DeviceId};
-    use streamvm_instructions::{InstructionsBuilder, Lane, Tensor};
+    use streamvm_ep::{Access, DType, DeviceId};
+    use streamvm_instructions::{InstructionList, InstructionsBuilder, Kind, Lane, Tensor};
+    use streamvm_stream::{StreamKey, StreamType};
 
     use super::*;
+    use crate::ir::program::Work;
     use crate::record::recorder::{Recorder, record};
 
     const CPU: DeviceId = DeviceId::cpu(0);
@@ -188,16 +190,43 @@ mod tests {
     }
 
     #[test]
-    fn touches_are_refused_at_their_line() {
+    fn a_touch_is_a_step_of_its_device_and_lane() {
         let touched = record("touch", |r| {
             let x = feed(r)?;
             let mut builder = InstructionsBuilder::new();
             builder.touch(CPU, &[&x]);
-            r.submit(builder.finish())
+            builder.on_lane(2).touch(CPU, &[]);
+            r.submit(builder.finish())?;
+            r.fetch("y", &x.neg()?)
         });
-        let Err(Error::Program { error, .. }) = touched else { panic!("{touched:?}") };
-        let ProgramError::NotRecordable { site, .. } = *error else { panic!("{error}") };
-        assert_eq!((site.file(), site.line()), (file!(), line!() - 5));
+        let program = touched.expect("it can be recorded");
+        let works = program.steps[..2].iter().map(|step| (step.work.clone(), step.lane, step.operands.len()));
+        assert_eq!(works.collect::<Vec<_>>(), [(Work::Touch(CPU), 0, 1), (Work::Touch(CPU), 2, 0)]);
+        assert_eq!(program.steps[0].operands[0].access, Access::Read);
+    }
+
+    #[test]
+    fn touches_that_order_nothing_in_a_program_are_refused_at_their_line() {
+        let in_block = record("in a block", |r| {
+            let yes = r.full(CPU, DType::Bool, &[], true)?;
+            r.if_true(&yes, || {
+                let mut builder = InstructionsBuilder::new();
+                builder.touch(CPU, &[&yes]);
+                r.submit(builder.finish())
+            })
+        });
+        let line = line!() - 4;
+        let on_copies = record("of copies", |r| {
+            let mut list = InstructionList::new();
+            let stream = StreamKey::new(CPU, StreamType::HostToDevice, 0);
+            list.push(stream, Kind::Touch, [feed(r)?.read()], Site::caller())?;
+            r.submit(list)
+        });
+        for (refused, line) in [(in_block, line), (on_copies, line + 8)] {
+            let Err(Error::Program { error, .. }) = refused else { panic!("{refused:?}") };
+            let ProgramError::NotRecordable { what, site, .. } = &*error else { panic!("{error}") };
+            assert_eq!((what.as_str(), site.file(), site.line()), ("touch", file!(), line));
+        }
     }
 
     /// Steps keep the lane that they were recorded on; that of the thread that records counts for nothing, because a closure is recorded where it is first called.

@@ -13,7 +13,7 @@ use streamvm_stream::StreamType;
 use crate::ir::dims::{BoundedDim, Dim, MOST_DIMS, Sizes};
 use crate::ir::function::StepFunction;
 use crate::ir::program::{
-    FUNCTION_IN_BLOCK, MOST_NESTED, Operand, Port, Program, Step, Value, ValueId, ValueRole, Work,
+    FUNCTION_IN_BLOCK, MOST_NESTED, Operand, Port, Program, Step, TOUCH_IN_BLOCK, Value, ValueId, ValueRole, Work,
 };
 use crate::ir::section::{SECTION_IN_BLOCK, StepSection};
 use crate::ir::shared_layouts::SharedLayouts;
@@ -166,9 +166,11 @@ impl Recording {
             Kind::Allocate => return Ok(()),
             // On the stream of sections it names the feeds of the section that begins after it, or a result of the one that ends before it.
             Kind::Touch if instruction.stream.stream_type == StreamType::Critical => None,
-            Kind::Touch => {
-                return refused("a program orders its steps by what they read and write; leave the touch out");
+            Kind::Touch if !self.open.is_empty() => return refused(TOUCH_IN_BLOCK),
+            Kind::Touch if instruction.stream.stream_type != StreamType::Compute => {
+                return refused("in a program a touch is on a compute stream");
             }
+            Kind::Touch => Some(Work::Touch(instruction.stream.device)),
             Kind::Release => None,
             Kind::Function { .. } if !self.open.is_empty() && !instruction.stream.device.kind.is_run_by_host() => {
                 return refused(FUNCTION_IN_BLOCK);

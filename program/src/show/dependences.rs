@@ -61,7 +61,7 @@ impl Compiled {
                 Work::If | Work::While => blocks += 1,
                 Work::End => blocks -= 1,
                 Work::Else | Work::Call(..) | Work::Copy | Work::Fill(_) | Work::Function(_) => {}
-                Work::SectionBegin(_) | Work::SectionEnd(_) => {}
+                Work::Touch(_) | Work::SectionBegin(_) | Work::SectionEnd(_) => {}
             }
             for operand in self.operands(position) {
                 let (memory, bytes) = self.memory_of(position, &operand);

@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use hashbrown::HashSet;
 use streamvm_ep::Site;
-use streamvm_instructions::{EngineRef, Error, InstructionList, Kind, ProgramError, Tensor};
+use streamvm_instructions::{EngineRef, Error, Instruction, InstructionList, Kind, ProgramError, Tensor};
+use streamvm_stream::StreamType;
 
 use crate::ir::dims::{BoundedDim, MOST_DIMS, Sizes};
 use crate::ir::formula::VaryingLayout;
@@ -191,14 +192,16 @@ impl Program {
         let mut steps = Vec::with_capacity(list.instructions().len() + 1);
         let mut add = |recording: &mut Recording, lines: Range<usize>| {
             let begin = recording.program.steps.len();
-            let kinds = list.instructions()[lines.clone()].iter().map(|instruction| &instruction.kind);
-            let is_step = |kind: &Kind| {
-                let is_section = matches!(kind, Kind::SectionBegin(_) | Kind::SectionEnd(_));
-                is_section || matches!(kind, Kind::Call { .. } | Kind::Copy | Kind::Fill(_) | Kind::Function { .. })
+            let is_step = |instruction: &Instruction| match instruction.kind {
+                Kind::Call { .. } | Kind::Copy | Kind::Fill(_) | Kind::Function { .. } => true,
+                Kind::SectionBegin(_) | Kind::SectionEnd(_) => true,
+                // On the stream of sections it belongs to the section beside it.
+                Kind::Touch => instruction.stream.stream_type != StreamType::Critical,
+                _ => false,
             };
-            steps.extend(kinds.scan(begin, |next, kind| {
+            steps.extend(list.instructions()[lines.clone()].iter().scan(begin, |next, instruction| {
                 let number = *next;
-                *next += usize::from(is_step(kind));
+                *next += usize::from(is_step(instruction));
                 Some((number, *next))
             }));
             recording.add_part(&list, lines)

@@ -155,6 +155,7 @@ impl Program {
                         false => builder.call_fn(name, device, uses, |_| Ok(()))?,
                     }
                 }
+                (Work::Touch(device), tensors) => builder.touch(*device, &tensors.iter().collect::<Vec<&Tensor>>()),
                 (Work::SectionBegin(section), feeds) => {
                     builder.begin(section.section(), &feeds.iter().collect::<Vec<&Tensor>>(), *site)?;
                 }

@@ -45,7 +45,7 @@ fn calls<'v>(
     draw: &mut Random,
     given: &[Tensor],
     devices: &[DeviceId],
-    &Drawn { steps, ref sections, empty, lanes, .. }: &Drawn,
+    &Drawn { steps, ref sections, empty, lanes, touches, .. }: &Drawn,
     by: By<'v>,
 ) -> Result<Vec<Tensor>, Error> {
     let mut tensors = given.to_vec();
@@ -56,8 +56,16 @@ fn calls<'v>(
     // Draws what is empty and what is fetched as a view, apart from the calls.
     let mut apart = Random::new(draw.clone().next(), 1);
     let mut of_lanes = lanes.then(|| Random::new(draw.clone().next(), 2));
+    let mut of_touches = touches.then(|| Random::new(draw.clone().next(), 3));
     for _ in 0..steps {
         let _lane = of_lanes.as_mut().map(|draw| Lane(draw.below(3) as u32).enter());
+        if let Some(draw) = &mut of_touches
+            && draw.once_in(5)
+        {
+            let mut builder = InstructionsBuilder::new();
+            builder.touch(*draw.pick(devices), &[draw.pick(&tensors)]);
+            by.submit(builder.finish())?;
+        }
         let some = |draw: &mut Random, tensors: &[Tensor]| {
             // Recent tensors more often, so that chains form; transposed views at times.
             let back = draw.below(4).min(tensors.len() - 1);
@@ -369,6 +377,8 @@ struct Drawn {
     empty: bool,
     /// Whether calls are on several lanes.
     lanes: bool,
+    /// Whether streams touch tensors.
+    touches: bool,
 }
 
 impl Drawn {
@@ -377,9 +387,10 @@ impl Drawn {
         let tensors = given(vm, home, draw);
         let program_seed = draw.next();
         let (lanes, empty) = (program_seed % 8 == 1, program_seed.is_multiple_of(3));
+        let touches = program_seed.is_multiple_of(2) || lanes;
         // Functions of a section that no tensor orders begin and leave it in the order of one lane.
         let sections = (!lanes).then(Resources::new);
-        Drawn { tensors, program_seed, steps, sections, empty, lanes }
+        Drawn { tensors, program_seed, steps, sections, empty, lanes, touches }
     }
 }
 

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use streamvm::Op;
 use streamvm::ep::Footprint;
 use streamvm::program::{BufferRole, Compiled, CompiledStep, Located, Segment, Storage, ValueId, Work};
+use streamvm::{Op, StreamType};
 
 /// A value in an arena.
 struct Placed {
@@ -34,6 +34,7 @@ impl Placed {
 /// The first two values that do, or the step, as a text with the plan.
 pub fn check(compiled: &Compiled) -> Result<(), String> {
     check_sections(compiled)?;
+    check_touches(compiled)?;
     compiled.segments().iter().try_for_each(|segment| check_branches(compiled, segment))?;
     let placed = placed(compiled);
     for fused in compiled.fused() {
@@ -76,6 +77,48 @@ fn check_sections(compiled: &Compiled) -> Result<(), String> {
             return Err(format!(
                 "step %{at}, recorded as {number}, moved over an end of a critical section in\n{compiled}"
             ));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that each touch comes after the steps that were recorded before it on its stream, and before the later ones, and that its segment waits for those of other streams
+/// which the compiler has chosen for such steps.
+fn check_touches(compiled: &Compiled) -> Result<(), String> {
+    let segment_of = |position: usize| {
+        compiled.segments().iter().position(|segment| segment.steps.contains(&position)).expect("each step is in one")
+    };
+    // Which segments have passed when each one runs: by the order of a stream, and by waits.
+    let mut passed: Vec<Vec<bool>> = Vec::new();
+    for (number, segment) in compiled.segments().iter().enumerate() {
+        let mut own = vec![false; compiled.segments().len()];
+        let of_stream = (0..number).filter(|&other| compiled.segments()[other].stream == segment.stream);
+        for other in of_stream.chain(segment.after.iter().chain(&segment.waits).copied()) {
+            own[other] = true;
+            own.iter_mut().zip(&passed[other]).for_each(|(own, of_other)| *own |= of_other);
+        }
+        passed.push(own);
+    }
+    let recorded = &compiled.program().steps;
+    for (touch, step) in compiled.steps().enumerate() {
+        let Work::Touch(device) = *step.work else { continue };
+        let lane = recorded[step.number].lane;
+        for (position, other) in compiled.steps().enumerate() {
+            let (of_other, segment) = (&recorded[other.number], segment_of(position));
+            let stream = compiled.segments()[segment].stream;
+            let is_of_stream =
+                (stream.device, stream.stream_type, of_other.lane) == (device, StreamType::Compute, lane);
+            // The lane of a block is that of the steps in it.
+            if !is_of_stream || of_other.work.is_mark() || position == touch {
+                continue;
+            }
+            let (first, second) =
+                if other.number < step.number { (segment, segment_of(touch)) } else { (segment_of(touch), segment) };
+            if !passed[second][first] {
+                return Err(format!(
+                    "the touch %{touch} and %{position}, which are recorded on one stream, have no order in\n{compiled}"
+                ));
+            }
         }
     }
     Ok(())

@@ -83,7 +83,9 @@ impl LoadedProgram {
                 return function.call(context).map_err(|error| self.failed_step(segment, 0, error));
             }
             LoadedSegment::Transfer => unreachable!("a transfer is submitted as a copy"),
-            LoadedSegment::SectionMark => unreachable!("a section begins and ends by instructions without code"),
+            LoadedSegment::Touch | LoadedSegment::SectionMark => {
+                unreachable!("touches, and the begins and ends of sections, are instructions without code")
+            }
         };
         // Code that somebody has taken out of a list, and that an instruction of another kind calls.
         let Some(call) = &mut context.segment else {
@@ -159,6 +161,9 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment, graphs: Graph
     }
     if segment.is_section_mark() {
         return Ok(LoadedSegment::SectionMark);
+    }
+    if compiled.is_touch(segment) {
+        return Ok(LoadedSegment::Touch);
     }
     if let Some(function) = compiled.function_of(segment) {
         let time = compiled.times_steps().then(CallTime::default);
@@ -344,7 +349,9 @@ fn sequence_step(
             SequenceWork::While { most_rounds: compiled.most_rounds(), most_time: compiled.most_loop_time() }
         }
         Work::End => SequenceWork::End,
-        Work::SectionBegin(_) | Work::SectionEnd(_) => unreachable!("it is a segment by itself, which has no sequence"),
+        Work::Touch(_) | Work::SectionBegin(_) | Work::SectionEnd(_) => {
+            unreachable!("it is a segment by itself, which has no sequence")
+        }
         Work::Function(function) => {
             // The sequence takes the times.
             let loaded = load_function(compiled, function, None)?;

@@ -53,6 +53,8 @@ pub(crate) enum LoadedSegment {
     Function(LoadedFunction),
     /// It is a copy between two memories: an instruction of that kind.
     Transfer,
+    /// It is a touch: an instruction of that kind.
+    Touch,
     /// It begins or ends a critical section: instructions of that kind.
     SectionMark,
 }
@@ -76,7 +78,10 @@ impl LoadedSegment {
     fn heap_bytes(&self) -> usize {
         match self {
             LoadedSegment::Prepared(prepared) => size_of_val(&**prepared) + prepared.heap_bytes(),
-            LoadedSegment::Function(_) | LoadedSegment::Transfer | LoadedSegment::SectionMark => 0,
+            LoadedSegment::Function(_)
+            | LoadedSegment::Transfer
+            | LoadedSegment::Touch
+            | LoadedSegment::SectionMark => 0,
         }
     }
 }

@@ -347,11 +347,13 @@ impl Executable {
         let compiled = &self.inner.compiled;
         let segment = &compiled.segments()[number];
         let stream = self.stream(number, run.lane);
-        if let Some(function) = compiled.function_of(segment) {
+        let function = compiled.function_of(segment);
+        if function.is_some() || compiled.is_touch(segment) {
             let operands = compiled.step(segment.steps.start).operands;
             let tensors: SmallVec<[Tensor; 8]> =
                 operands.iter().map(|operand| run.view(operand)).collect::<Result<_, _>>()?;
             let uses = tensors.iter().zip(&operands).map(|(tensor, operand)| with_access(tensor, operand.access));
+            let Some(function) = function else { return list.push(stream, Kind::Touch, uses, site) };
             let (role, body) = (self.inner.segments[number].role(), Some(self.inner.code(number, run.number)));
             let name = format!("{} of {}", function.name(), self.name_of(run)).into();
             return list.push(stream, Kind::Function { role, name, body }, uses, site);

@@ -179,7 +179,7 @@ impl Executable {
                     let time = function.time.as_ref().map(CallTime::read);
                     time.map(|(runs, time)| SequenceTime { steps: 0..1, runs, time }).into_iter().collect()
                 }
-                LoadedSegment::Transfer | LoadedSegment::SectionMark => Vec::new(),
+                LoadedSegment::Transfer | LoadedSegment::Touch | LoadedSegment::SectionMark => Vec::new(),
             };
             let first = segment.steps.start;
             times.into_iter().map(move |SequenceTime { steps, runs, time }| StepTime {
