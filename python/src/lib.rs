@@ -1,0 +1,56 @@
+//! The Rust part of the Python package: classes over engines and tensors.
+//!
+//! | file | idea |
+//! |---|---|
+//! | [`caller`] | the line of the Python program that calls, as the site of what the call submits |
+//! | [`waiting`] | calls into the engine: without the interpreter's lock, and ended by Ctrl-C |
+//! | [`errors`] | Python exceptions from the engine's errors |
+//! | [`dtypes`] | dtypes, and which one two of them give |
+//! | [`engine`] | the class `Vm`, and the end of engines before that of the interpreter |
+//! | [`tensor`] | the class `Tensor` |
+//! | [`operators`] | its operators |
+//! | [`axes`] | axes as Python counts them |
+//! | [`indexing`] | keys in brackets, as views |
+//! | [`elements`] | elements from and to NumPy arrays |
+//! | [`functions`] | Python functions as instructions |
+//! | [`programs`] | recorded functions |
+#![deny(unsafe_code)]
+
+use pyo3::prelude::*;
+
+mod axes;
+mod caller;
+mod dtypes;
+mod elements;
+mod engine;
+mod errors;
+mod functions;
+mod indexing;
+mod operators;
+mod programs;
+mod tensor;
+mod waiting;
+
+/// What the Python part of the package takes from the Rust part.
+#[pymodule(name = "_core", gil_used = false)]
+mod core {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::dtypes::PyDType;
+    #[pymodule_export]
+    use crate::dtypes::result_type;
+    #[pymodule_export]
+    use crate::engine::{PyLane, PyVm, close_all};
+    #[pymodule_export]
+    use crate::programs::PyProgram;
+    #[pymodule_export]
+    use crate::tensor::{PyTensor, concat, stack};
+
+    /// Adds the dtypes by their names.
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        crate::dtypes::ALL.iter().try_for_each(|dtype| module.add(dtype.name(), *dtype))
+    }
+}

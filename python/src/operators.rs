@@ -1,0 +1,144 @@
+//! Operators of tensors, beside tensors and numbers of Python.
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyFloat, PyInt};
+use streamvm::{DType, Op, Params, Tensor};
+
+use crate::dtypes::{PyDType, common_or_raise, is_integer};
+use crate::engine::Number;
+use crate::tensor::PyTensor;
+use crate::waiting;
+
+/// What stands beside a tensor.
+pub(crate) enum Beside<'a> {
+    Tensor(&'a PyTensor),
+    Number(Number),
+}
+
+/// What `given` is beside a tensor of this dtype; `None` if it is neither a tensor nor a number.
+///
+/// # Errors
+/// `TypeError`: the number is of another kind than the dtype. An integer counts as a float, too.
+fn beside<'a>(given: &'a Bound<'_, PyAny>, dtype: DType) -> PyResult<Option<Beside<'a>>> {
+    if let Ok(tensor) = given.cast::<PyTensor>() {
+        return Ok(Some(Beside::Tensor(tensor.get())));
+    }
+    let fits = if given.is_instance_of::<PyBool>() {
+        dtype == DType::Bool
+    } else if given.is_instance_of::<PyInt>() {
+        dtype != DType::Bool
+    } else if given.is_instance_of::<PyFloat>() {
+        dtype.is_float()
+    } else {
+        return Ok(None);
+    };
+    if !fits {
+        let (kind, name) = (given.get_type().name()?, PyDType(dtype).name());
+        return Err(PyTypeError::new_err(format!(
+            "a tensor of {name} cannot stand beside a number of type {kind}; convert the tensor first, as with x.astype(streamvm.float32)"
+        )));
+    }
+    let number: Number = given.extract()?;
+    // So that 1 << 70 fits a float.
+    Ok(Some(Beside::Number(number)))
+}
+
+/// The tensor in this dtype.
+pub(crate) fn converted(py: Python<'_>, tensor: &Tensor, dtype: DType) -> PyResult<Tensor> {
+    if tensor.dtype() == dtype { Ok(tensor.clone()) } else { waiting::call(py, || tensor.cast(dtype)) }
+}
+
+/// The op in the place of one over numbers, where the tensors have truth values.
+pub(crate) fn of_dtype(op: Op, dtype: DType) -> Op {
+    match (op, dtype) {
+        (Op::BitAnd, DType::Bool) => Op::And,
+        (Op::BitOr, DType::Bool) => Op::Or,
+        (Op::BitXor, DType::Bool) => Op::Xor,
+        (Op::BitNot, DType::Bool) => Op::Not,
+        (op, _) => op,
+    }
+}
+
+/// # Errors
+/// `TypeError`: the op is for floats alone.
+fn check(op: Op, dtype: DType) -> PyResult<()> {
+    if op == Op::Div && is_integer(dtype) {
+        return Err(PyTypeError::new_err(
+            "a true division takes floats; use // or convert the tensors first, as with x.astype(streamvm.float32)",
+        ));
+    }
+    Ok(())
+}
+
+/// `tensor op given`, or `given op tensor` if `reflected`; `NotImplemented` for what is neither a tensor nor a number.
+pub(crate) fn binary(
+    py: Python<'_>,
+    op: Op,
+    tensor: &PyTensor,
+    given: &Bound<'_, PyAny>,
+    reflected: bool,
+) -> PyResult<Py<PyAny>> {
+    let x = &tensor.tensor;
+    let result = match beside(given, x.dtype())? {
+        None => return Ok(py.NotImplemented()),
+        Some(Beside::Number(number)) => {
+            let op = of_dtype(op, x.dtype());
+            check(op, x.dtype())?;
+            let params = Params::default().with_number(usize::from(!reflected), number.scalar());
+            waiting::call(py, || x.op(op, &[], params))?
+        }
+        Some(Beside::Tensor(other)) if x.dtype() == other.tensor.dtype() => {
+            let op = of_dtype(op, x.dtype());
+            check(op, x.dtype())?;
+            waiting::call(py, || x.op(op, &[&other.tensor], Params::default()))?
+        }
+        Some(Beside::Tensor(other)) => {
+            let dtype = common_or_raise(x.dtype(), other.tensor.dtype())?;
+            check(op, dtype)?;
+            let (x, y) = (converted(py, x, dtype)?, converted(py, &other.tensor, dtype)?);
+            waiting::call(py, || x.op(op, &[&y], Params::default()))?
+        }
+    };
+    Ok(tensor.like(result).into_pyobject(py)?.into_any().unbind())
+}
+
+/// `tensor op= given`: writes the tensor, which may be a view, in its dtype and shape.
+pub(crate) fn in_place(py: Python<'_>, op: Op, tensor: &PyTensor, given: &Bound<'_, PyAny>) -> PyResult<()> {
+    let x = &tensor.tensor;
+    let Some(given) = beside(given, x.dtype())? else {
+        return Err(PyTypeError::new_err(format!("a tensor cannot be changed by a {}", given.get_type().name()?)));
+    };
+    let op = of_dtype(op, x.dtype());
+    check(op, x.dtype())?;
+    let other = match given {
+        Beside::Number(number) => {
+            let number = number.scalar();
+            return waiting::call(py, || match op {
+                Op::Add => x.add_assign(number),
+                Op::Sub => x.sub_assign(number),
+                Op::Mul => x.mul_assign(number),
+                Op::Div => x.div_assign(number),
+                op => x.copy_from(&x.op(op, &[], Params::default().with_number(1, number))?),
+            });
+        }
+        Beside::Tensor(other) => other,
+    };
+    let dtype = common_or_raise(x.dtype(), other.tensor.dtype())?;
+    if dtype != x.dtype() {
+        let [from, to] = [dtype, x.dtype()].map(|it| PyDType(it).name());
+        return Err(PyTypeError::new_err(format!(
+            "the result has the dtype {from}, and the tensor that is changed has {to}"
+        )));
+    }
+    let other = &converted(py, &other.tensor, dtype)?;
+    // The op would write what it still reads.
+    let is_shifted = other.overlaps(x) && other.layout() != x.layout();
+    waiting::call(py, || match op {
+        Op::Add if !is_shifted => x.add_assign(other),
+        Op::Sub if !is_shifted => x.sub_assign(other),
+        Op::Mul if !is_shifted => x.mul_assign(other),
+        Op::Div if !is_shifted => x.div_assign(other),
+        op => x.copy_from(&x.op(op, &[other], Params::default())?),
+    })
+}

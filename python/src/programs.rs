@@ -1,0 +1,108 @@
+//! Recorded functions: the part of `streamvm.compile` below the signature of a call.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use streamvm::program::CompileOptions;
+use streamvm::{Error, Executable, Place, Tensor};
+
+use crate::engine::{Engine, PyVm};
+use crate::tensor::PyTensor;
+use crate::{caller, errors, waiting};
+
+/// A function over tensors that was recorded for tensors of one signature and compiled. `streamvm.compile` makes and keeps them.
+#[pyclass(name = "Program", module = "streamvm._core", frozen)]
+pub(crate) struct PyProgram {
+    engine: Arc<Engine>,
+    executable: Executable,
+    /// The names of the feeds, in the order of the arguments.
+    feeds: Vec<String>,
+    /// The number of results; `None` if the function returned a tensor and no tuple.
+    results: Option<usize>,
+}
+
+#[pymethods]
+impl PyProgram {
+    /// Records `function` over tensors like `feeds`, and compiles what it called.
+    #[staticmethod]
+    fn record(
+        vm: &Bound<'_, PyVm>,
+        name: &str,
+        function: &Bound<'_, PyAny>,
+        feeds: Vec<Bound<'_, PyTensor>>,
+    ) -> PyResult<PyProgram> {
+        let (py, engine) = (vm.py(), &vm.get().engine);
+        let site = caller::site(py)?;
+        let _site = site.map(streamvm::Site::enter);
+        let names: Vec<String> = (0..feeds.len()).map(|place| format!("argument{place}")).collect();
+        // The exception of the function, which the engine does not know.
+        let raised: RefCell<Option<PyErr>> = RefCell::new(None);
+        let mut results = None;
+        let program = engine.vm().record(name, |r| {
+            let mut record = || -> PyResult<Result<(), Error>> {
+                let mut arguments = Vec::with_capacity(feeds.len());
+                for (name, given) in names.iter().zip(&feeds) {
+                    let like = &given.get().tensor;
+                    let feed = match r.feed(name.as_str(), like.place(), like.dtype(), like.dims()) {
+                        Ok(feed) => feed,
+                        Err(error) => return Ok(Err(error)),
+                    };
+                    arguments.push(PyTensor::new(engine, feed).into_pyobject(py)?);
+                }
+                let returned = function.call1(PyTuple::new(py, arguments)?)?;
+                let tensors: Vec<Py<PyTensor>> = match returned.cast::<PyTensor>() {
+                    Ok(one) => vec![one.clone().unbind()],
+                    Err(_) => {
+                        let several: Vec<Py<PyTensor>> = returned.extract().map_err(|_| {
+                            let kind = returned.get_type().name().map_or_else(|_| "unknown type".to_owned(), |name| name.to_string());
+                            PyTypeError::new_err(format!("a compiled function returns a tensor, or a tuple of tensors, and this one returned a {kind}"))
+                        })?;
+                        results = Some(several.len());
+                        several
+                    }
+                };
+                let fetch = |(place, tensor): (usize, &Py<PyTensor>)| r.fetch(format!("result{place}"), &tensor.get().tensor);
+                Ok(tensors.iter().enumerate().try_for_each(fetch))
+            };
+            record().unwrap_or_else(|error| {
+                *raised.borrow_mut() = Some(error);
+                Err(Error::shutdown())
+            })
+        });
+        if let Some(error) = raised.into_inner() {
+            return Err(error);
+        }
+        let program = program.map_err(|error| errors::exception(py, &error, site))?;
+        let compiled = py.detach(|| engine.vm().compile(program, &[], &CompileOptions::default()));
+        let executable = compiled.map_err(|error| errors::exception(py, &error, site))?;
+        Ok(PyProgram { engine: engine.clone(), executable, feeds: names, results })
+    }
+
+    /// Submits a run, and returns its results at once.
+    fn run<'py>(&self, py: Python<'py>, feeds: Vec<Bound<'py, PyTensor>>) -> PyResult<Bound<'py, PyAny>> {
+        let feeds: Vec<(&str, &Tensor)> =
+            self.feeds.iter().map(String::as_str).zip(feeds.iter().map(|it| &it.get().tensor)).collect();
+        let fetched = waiting::call(py, || self.executable.run(&feeds).map(|mut fetches| fetches.take()))?;
+        let mut tensors = fetched.into_iter().map(|tensor| PyTensor::new(&self.engine, tensor).into_pyobject(py));
+        match self.results {
+            Some(_) => Ok(PyTuple::new(py, tensors.collect::<Result<Vec<_>, _>>()?)?.into_any()),
+            None => match tensors.next() {
+                Some(tensor) => Ok(tensor?.into_any()),
+                None => Err(PyTypeError::new_err("the program has no result")),
+            },
+        }
+    }
+
+    /// The compiled plan, as a text.
+    fn __str__(&self) -> String {
+        self.executable.compiled().to_string()
+    }
+}
+
+/// What must be the same for a program to serve another call: dtype, shape, place.
+pub(crate) fn signature(tensor: &Tensor) -> (Place, &'static str, Vec<usize>) {
+    (tensor.place(), crate::dtypes::PyDType(tensor.dtype()).name(), tensor.dims().to_vec())
+}

@@ -1,0 +1,214 @@
+"""New tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+
+from . import _core
+from ._core import DType, Tensor
+from ._engine import current_vm
+
+Shape = int | Sequence[int]
+
+default_float = _core.float32
+default_int = _core.int64
+default_device = "cpu:0"
+
+
+def _shape(shape: Shape) -> list[int]:
+    sizes = [shape] if isinstance(shape, int) else [size.__index__() for size in shape]
+    if any(size < 0 for size in sizes):
+        raise ValueError(f"shape {tuple(sizes)} has a negative size")
+    return sizes
+
+
+def _dtype_of(value: Any) -> DType:
+    """The dtype for a number of Python."""
+    if isinstance(value, bool):
+        return _core.bool
+    return default_int if isinstance(value, int) else default_float
+
+
+def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: bool | None = None) -> Tensor:
+    """A tensor with the elements of `obj`: a tensor, a NumPy array or what NumPy makes one of, such as nested lists of numbers.
+
+    Without a dtype, NumPy's is kept, and numbers of Python become int64, float32 or bool. `device` is a name such as "cpu:0"; by default that of `obj`, or "cpu:0".
+    `copy=True` always copies; `copy=False` raises ValueError where a copy is needed, as for everything but a tensor that fits already.
+
+    >>> import streamvm as sv
+    >>> sv.asarray([[1, 2], [3, 4]]) + 10
+    Tensor([[11, 12],
+            [13, 14]], dtype=int64, device='cpu:0')
+    """
+    if isinstance(obj, Tensor):
+        tensor = obj
+        if dtype is not None and _core.result_type(dtype) != tensor.dtype:
+            tensor = tensor._cast(dtype)
+        if device is not None:
+            tensor = tensor.to_device(device)
+        if copy is False and tensor is not obj:
+            raise ValueError("the tensor has another dtype or device, so it must be copied")
+        return tensor._copy() if copy and tensor is obj else tensor
+    if copy is False:
+        raise ValueError("the elements of a NumPy array or a list are always copied")
+    array = numpy.asarray(obj)
+    if dtype is None and not isinstance(obj, (numpy.ndarray, numpy.generic)) and not hasattr(obj, "__array__"):
+        if array.dtype.kind in "iu":
+            dtype = default_int if array.dtype.itemsize <= 8 and array.dtype.kind == "i" else array.dtype
+        elif array.dtype.kind == "f":
+            dtype = default_float
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"a tensor has numbers and truth values, and this has elements of the type {array.dtype}")
+    wanted = _core.result_type(array.dtype if dtype is None else dtype)
+    through = _core.float32 if wanted == _core.bfloat16 else wanted
+    if array.dtype.kind != "b" and through == _core.bool:
+        array = array != 0
+    array = numpy.ascontiguousarray(array.astype(through.name, copy=False))
+    shape = list(numpy.shape(obj)) if not array.ndim else list(array.shape)
+    # `ascontiguousarray` gives an array without axes one.
+    tensor = current_vm()._from_array(array, through, shape if numpy.ndim(obj) else [], device or default_device)
+    return tensor if wanted == through else tensor._cast(wanted)
+
+
+def unpickled(array: Any, dtype: DType, device: str) -> Tensor:
+    """The tensor that was pickled, on its device if the engine has that."""
+    here = device if device in (*current_vm().devices(), "host") else default_device
+    return asarray(array, dtype=dtype, device=here)
+
+
+def full(shape: Shape, fill_value: bool | int | float, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """A tensor of `shape` with one value everywhere; without a dtype, that of the value: int64, float32 or bool."""
+    return current_vm()._full(_shape(shape), fill_value, dtype or _dtype_of(fill_value), device or default_device)
+
+
+def zeros(shape: Shape, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """A tensor of `shape` with zeros, or false; float32 by default."""
+    wanted = _core.result_type(dtype or default_float)
+    return full(shape, False if wanted == _core.bool else 0, dtype=wanted, device=device)
+
+
+def ones(shape: Shape, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """A tensor of `shape` with ones, or true; float32 by default."""
+    wanted = _core.result_type(dtype or default_float)
+    return full(shape, True if wanted == _core.bool else 1, dtype=wanted, device=device)
+
+
+def empty(shape: Shape, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """A tensor of `shape` that has no elements yet: the first operation that uses it must write all of it. float32 by default."""
+    return current_vm()._empty(_shape(shape), dtype or default_float, device or default_device)
+
+
+def full_like(x: Tensor, /, fill_value: bool | int | float, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """As `full`, with shape, dtype and device of `x` where they are not given."""
+    return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device or x.device)
+
+
+def zeros_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """As `zeros`, with shape, dtype and device of `x` where they are not given."""
+    return zeros(x.shape, dtype=dtype or x.dtype, device=device or x.device)
+
+
+def ones_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """As `ones`, with shape, dtype and device of `x` where they are not given."""
+    return ones(x.shape, dtype=dtype or x.dtype, device=device or x.device)
+
+
+def empty_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """As `empty`, with shape, dtype and device of `x` where they are not given."""
+    return empty(x.shape, dtype=dtype or x.dtype, device=device or x.device)
+
+
+def arange(
+    start: int | float,
+    /,
+    stop: int | float | None = None,
+    step: int | float = 1,
+    *,
+    dtype: Any = None,
+    device: str | None = None,
+) -> Tensor:
+    """The numbers from `start` up to `stop`, which is not among them, in steps; from 0 if only one is given. int64, or float32 if one of them is a float."""
+    first, end = (0, start) if stop is None else (start, stop)
+    if step == 0:
+        raise ValueError("arange needs a step other than 0")
+    floats = any(isinstance(number, float) for number in (first, end, step))
+    wanted = dtype or (default_float if floats else default_int)
+    if isdtype_float(wanted):
+        first, end, step = float(first), float(end), float(step)
+    return current_vm()._arange((first, end, step), wanted, device or default_device)
+
+
+def isdtype_float(dtype: Any) -> bool:
+    """Whether it is a dtype of floats."""
+    return "float" in _core.result_type(dtype).name
+
+
+def linspace(
+    start: int | float,
+    stop: int | float,
+    /,
+    num: int,
+    *,
+    dtype: Any = None,
+    device: str | None = None,
+    endpoint: bool = True,
+) -> Tensor:
+    """`num` numbers at equal distances from `start` to `stop`, which is the last one unless `endpoint` is false; float32 by default."""
+    if num < 0:
+        raise ValueError(f"linspace cannot make {num} numbers")
+    last = float(stop) if endpoint or num == 0 else float(start) + (float(stop) - float(start)) * (num - 1) / num
+    return current_vm()._linspace((float(start), last, num), dtype or default_float, device or default_device)
+
+
+def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: str | None = None) -> Tensor:
+    """A matrix with ones on the diagonal that is `k` to the right of the main one, and zeros elsewhere; float32 by default."""
+    columns = n_rows if n_cols is None else n_cols
+    rows, columns = _shape((n_rows, columns))
+    vm, wanted, device = current_vm(), dtype or default_float, device or default_device
+    if k == 0:
+        return vm._eye((rows, columns), wanted, device)
+    return _shifted(rows, columns, k, wanted, device)
+
+
+def _shifted(rows: int, columns: int, k: int, dtype: Any, device: str) -> Tensor:
+    below, above = max(-k, 0), max(k, 0)
+    square = current_vm()._eye((rows + above, columns + below), dtype, device)
+    return square[above : above + rows, below : below + columns]._copy()
+
+
+def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
+    """The lower triangle of each matrix: zero above the diagonal that is `k` to the right of the main one."""
+    return x._triangle(False, k)
+
+
+def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
+    """The upper triangle of each matrix: zero below the diagonal that is `k` to the right of the main one."""
+    return x._triangle(True, k)
+
+
+def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
+    """For tensors with one axis the coordinates of the grid that they span: a tensor of all their sizes for each."""
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f"indexing is 'xy' or 'ij', and not {indexing!r}")
+    sizes = [array.size for array in arrays]
+    grids = [
+        array._reshape([size if place == axis else 1 for place, size in enumerate(sizes)])._broadcast_to(sizes)
+        for axis, array in enumerate(arrays)
+    ]
+    if indexing == "xy" and len(grids) > 1:
+        order = [1, 0, *range(2, len(grids))]
+        grids = [grid._permute(order) for grid in grids]
+    return grids
+
+
+def rand(shape: Shape, *, seed: int, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Random numbers, uniform from 0 to 1: those of `seed`, the same on every device. float32 by default."""
+    return current_vm()._random(_shape(shape), (seed, False), dtype or default_float, device or default_device)
+
+
+def randn(shape: Shape, *, seed: int, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Random numbers of the normal distribution: those of `seed`, the same on every device but for rounding. float32 by default."""
+    return current_vm()._random(_shape(shape), (seed, True), dtype or default_float, device or default_device)

@@ -1,0 +1,98 @@
+"""Keys in brackets that have a tensor, and what is written by keys. Keys without tensors are views, which the Rust part makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+
+from . import _core
+from ._core import Tensor
+from ._creation import asarray
+from ._dtypes import isdtype
+from ._sorting import take
+
+
+def _places(mask: Tensor) -> Tensor:
+    """The places where a mask is true, counted in the order of rows. Waits for the mask: the shape of the result depends on it."""
+    return asarray(numpy.flatnonzero(mask.numpy()), device=mask.device)
+
+
+def _split(x: Tensor, key: Any) -> tuple[int, Tensor]:
+    """The axis of the only tensor of a key, and that tensor; the other parts name all of their axes."""
+    parts = list(key) if isinstance(key, tuple) else [key]
+    arrays = [part for part in parts if isinstance(part, (Tensor, bool))]
+    others = [part for part in parts if not isinstance(part, (Tensor, bool))]
+    if len(arrays) != 1 or not isinstance(arrays[0], Tensor) or any(part is not Ellipsis and part != slice(None) for part in others):
+        raise IndexError("a key has one tensor, and beside it whole axes alone; index by the other parts first, as in x[1][mask]")
+    axis = next(place for place, part in enumerate(parts) if isinstance(part, Tensor))
+    if Ellipsis in parts[:axis]:
+        taken = arrays[0].ndim if arrays[0].dtype == _core.bool else 1
+        axis = x.ndim - taken - (len(parts) - axis - 1)
+    return axis, arrays[0]
+
+
+def taken(x: Tensor, key: Any) -> Tensor:
+    """The elements that a key with a tensor names, copied: where a mask is true, or at indices of an axis."""
+    axis, array = _split(x, key)
+    if array.dtype != _core.bool:
+        if not isdtype(array.dtype, "integral"):
+            raise IndexError(f"a key has integers and truth values, and this tensor has {array.dtype}")
+        return take(x, array, axis=axis)
+    last = axis + array.ndim
+    if x.shape[axis:last] != array.shape:
+        raise IndexError(f"the mask has the shape {array.shape}, and the tensor has {x.shape[axis:last]} there")
+    joined = x._reshape([*x.shape[:axis], array.size, *x.shape[last:]])
+    return joined._take(_places(array), axis)
+
+
+def set_item(x: Tensor, key: Any, value: Any) -> None:
+    """Writes what a key names: by a number, or by a tensor that broadcasts to it and whose dtype is promoted to that of `x`."""
+    parts = key if isinstance(key, tuple) else (key,)
+    if not any(isinstance(part, (Tensor, bool)) for part in parts):
+        _write(x[_forwards(key)], value)
+        return
+    axis, array = _split(x, key)
+    if array.dtype != _core.bool:
+        raise IndexError("elements are written by masks, slices and numbers; write by indices with a mask")
+    last = axis + array.ndim
+    if x.shape[axis:last] != array.shape:
+        raise IndexError(f"the mask has the shape {array.shape}, and the tensor has {x.shape[axis:last]} there")
+    # A mask is as the tensor on its axes, and of one element on the ones after them.
+    mask = array._reshape([*array.shape, *[1] * (x.ndim - last)])
+    if isinstance(value, Tensor) and value.ndim > 0:
+        raise IndexError("behind a mask a number is written, or a tensor without axes; use where for more")
+    number = value if isinstance(value, Tensor) else _like(x, value)
+    _check(x, number)
+    x._assign(mask._where(number if number.dtype == x.dtype else number._cast(x.dtype), x)._broadcast_to(list(x.shape)))
+
+
+def _like(x: Tensor, value: Any) -> Tensor:
+    return x._vm._full([], value, x.dtype, x.device)
+
+
+def _check(x: Tensor, value: Tensor) -> None:
+    if _core.result_type(x.dtype, value.dtype) != x.dtype:
+        raise TypeError(f"elements of {value.dtype} cannot be written to a tensor of {x.dtype}; convert them first, as with value.astype(...)")
+
+
+def _write(view: Tensor, value: Any) -> None:
+    if isinstance(value, Tensor):
+        _check(view, value)
+        same = value if value.dtype == view.dtype else value._cast(view.dtype)
+        view._assign(same if same.shape == view.shape else same._broadcast_to(list(view.shape)))
+    elif isinstance(value, (bool, int, float)):
+        view._fill(value)
+    else:
+        raise TypeError(f"tensors and numbers are written, and no {type(value).__name__}; make a tensor of it first, by asarray")
+
+
+def _is_backwards(part: Any) -> bool:
+    return isinstance(part, slice) and part.step is not None and part.step < 0
+
+
+def _forwards(key: Any) -> Any:
+    """The key, if its slices go forwards: a slice backwards would be a copy."""
+    if any(_is_backwards(part) for part in (key if isinstance(key, tuple) else (key,))):
+        raise IndexError("a slice backwards cannot be written; write one forwards, by flip(value)")
+    return key

@@ -1,0 +1,141 @@
+"""Numbers over axes, and whether elements are true."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from . import _core
+from ._core import DType, Tensor
+from ._dtypes import isdtype
+from ._elementwise import _check
+from ._manipulation import _place
+
+Axes = int | Sequence[int]
+
+
+def _axes(axis: Axes | None) -> Any:
+    return axis if axis is None or isinstance(axis, int) else list(axis)
+
+
+def _wide(x: Tensor, dtype: Any) -> Tensor:
+    """The tensor in the dtype of its sum or product: integers of 64 bits, floats as they are."""
+    wanted: DType = x.dtype
+    if dtype is not None:
+        wanted = _core.result_type(dtype)
+    elif isdtype(x.dtype, "signed integer"):
+        wanted = _core.int64
+    elif isdtype(x.dtype, "unsigned integer"):
+        wanted = _core.uint64
+    return x if x.dtype == wanted else x._cast(wanted)
+
+
+def sum(x: Tensor, /, *, axis: Axes | None = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+    """The sum over axes, or all; of no elements 0. Integers are added up in 64 bits, and wrap."""
+    _check("sum", x.dtype, "numeric")
+    return _wide(x, dtype)._reduce("sum", _axes(axis), keepdims)
+
+
+def prod(x: Tensor, /, *, axis: Axes | None = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+    """The product over axes, or all; of no elements 1. Integers are multiplied in 64 bits, and wrap."""
+    _check("prod", x.dtype, "numeric")
+    return _wide(x, dtype)._reduce("prod", _axes(axis), keepdims)
+
+
+def max(x: Tensor, /, *, axis: Axes | None = None, keepdims: bool = False) -> Tensor:
+    """The largest element over axes, or all; NaN if one is. There must be elements."""
+    _check("max", x.dtype, "numeric")
+    return x._reduce("reduce_max", _axes(axis), keepdims)
+
+
+def min(x: Tensor, /, *, axis: Axes | None = None, keepdims: bool = False) -> Tensor:
+    """The smallest element over axes, or all; NaN if one is. There must be elements."""
+    _check("min", x.dtype, "numeric")
+    return x._reduce("reduce_min", _axes(axis), keepdims)
+
+
+def mean(x: Tensor, /, *, axis: Axes | None = None, keepdims: bool = False) -> Tensor:
+    """The mean over axes, or all, for real floating dtypes."""
+    _check("mean", x.dtype, "real floating")
+    return x._reduce("mean", _axes(axis), keepdims)
+
+
+def _count(x: Tensor, axis: Axes | None) -> int:
+    axes = range(x.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
+    count = 1
+    for one in axes:
+        count *= x.shape[_place(one, x.ndim)]
+    return count
+
+
+def var(x: Tensor, /, *, axis: Axes | None = None, correction: int | float = 0.0, keepdims: bool = False) -> Tensor:
+    """The variance over axes, or all: the sum of the squares of the differences to the mean, by the number of elements less `correction`. For real floating dtypes."""
+    _check("var", x.dtype, "real floating")
+    variance = x._reduce("var", _axes(axis), keepdims)
+    if correction == 0:
+        return variance
+    count = _count(x, axis)
+    by = float("inf") if count == correction else count / (count - correction)
+    return variance._binary("mul", by)
+
+
+def std(x: Tensor, /, *, axis: Axes | None = None, correction: int | float = 0.0, keepdims: bool = False) -> Tensor:
+    """The standard deviation over axes, or all: the square root of `var`."""
+    _check("std", x.dtype, "real floating")
+    if correction == 0:
+        return x._reduce("std", _axes(axis), keepdims)
+    return var(x, axis=axis, correction=correction, keepdims=keepdims)._unary("sqrt")
+
+
+def _truth(x: Tensor) -> Tensor:
+    return x if x.dtype == _core.bool else x._binary("ne", 0)
+
+
+def all(x: Tensor, /, *, axis: Axes | None = None, keepdims: bool = False) -> Tensor:
+    """Whether all elements over axes, or all, are true or not 0; of no elements true."""
+    return _truth(x)._reduce("all", _axes(axis), keepdims)
+
+
+def any(x: Tensor, /, *, axis: Axes | None = None, keepdims: bool = False) -> Tensor:
+    """Whether an element over axes, or all, is true or not 0; of no elements false."""
+    return _truth(x)._reduce("any", _axes(axis), keepdims)
+
+
+def cumulative_sum(x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
+    """The sum of all elements up to each place of an axis; with `include_initial`, a 0 before them. Integers are added up in 64 bits, and wrap."""
+    _check("cumulative_sum", x.dtype, "numeric")
+    if axis is None:
+        if x.ndim != 1:
+            raise ValueError(f"cumulative_sum of a tensor with {x.ndim} axes needs an axis")
+        axis = 0
+    place = _place(axis, x.ndim)
+    wide = _wide(x, dtype)
+    sums = wide._along("cumsum", place) if x.size else wide._copy()
+    if not include_initial:
+        return sums
+    shape = [1 if one == place else size for one, size in enumerate(x.shape)]
+    zeros = x._vm._full(shape, 0, wide.dtype, x.device)
+    return _core.concat([zeros, sums], place)
+
+
+def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """The index of the first largest element along an axis, as int64; without an axis, among all elements in one row. A NaN counts as the largest."""
+    return _arg("argmax", x, axis, keepdims)
+
+
+def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """The index of the first smallest element along an axis, as int64; without an axis, among all elements in one row. A NaN counts as the smallest."""
+    return _arg("argmin", x, axis, keepdims)
+
+
+def _arg(op: str, x: Tensor, axis: int | None, keepdims: bool) -> Tensor:
+    _check(op, x.dtype, "numeric")
+    if axis is None:
+        found = x._reshape([x.size])._along(op, 0)
+        return found._reshape([1] * x.ndim) if keepdims else found
+    if x.ndim == 0:
+        raise IndexError(f"axis {axis} is out of range for 0 axes")
+    place = _place(axis, x.ndim)
+    found = x._along(op, place)
+    shape = [1 if one == place else size for one, size in enumerate(x.shape)]
+    return found._reshape(shape) if keepdims else found

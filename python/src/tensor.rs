@@ -1,0 +1,604 @@
+//! The class `Tensor`.
+
+use std::sync::Arc;
+
+use pyo3::basic::CompareOp;
+use pyo3::exceptions::{PyNotImplementedError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use streamvm::ep::OpClass;
+use streamvm::{Axes, DType, Error, Op, Params, Tensor};
+
+use crate::axes::{self, AxesArgument};
+use crate::dtypes::{AnyDType, PyDType, common_or_raise};
+use crate::engine::{Engine, Number, PyVm, place_named, seconds};
+use crate::operators::{binary, converted, in_place, of_dtype};
+use crate::programs::signature;
+use crate::{elements, errors, indexing, waiting};
+
+/// A tensor: elements of one dtype in a shape, on a device. Calls return at once, and the engine computes the elements; reading them waits.
+///
+/// Views share memory with what they are views of, as in NumPy. Any thread may use a tensor and drop it. The names are those of the Python array API standard.
+#[pyclass(name = "Tensor", module = "streamvm", frozen, weakref)]
+pub(crate) struct PyTensor {
+    pub(crate) tensor: Tensor,
+    pub(crate) engine: Arc<Engine>,
+}
+
+impl PyTensor {
+    pub(crate) fn new(engine: &Arc<Engine>, tensor: Tensor) -> PyTensor {
+        PyTensor { tensor, engine: engine.clone() }
+    }
+
+    /// A tensor of the same engine.
+    pub(crate) fn like(&self, tensor: Tensor) -> PyTensor {
+        PyTensor::new(&self.engine, tensor)
+    }
+
+    fn made(&self, py: Python<'_>, make: impl Fn(&Tensor) -> Result<Tensor, Error> + Sync) -> PyResult<PyTensor> {
+        Ok(self.like(waiting::call(py, || make(&self.tensor))?))
+    }
+
+    fn only<T: streamvm::Element>(&self, py: Python<'_>, dtype: DType) -> PyResult<T> {
+        let tensor = converted(py, &self.tensor, dtype)?;
+        waiting::call(py, || tensor.wait())?;
+        waiting::call(py, || tensor.to_scalar::<T>())
+    }
+}
+
+#[pymethods]
+impl PyTensor {
+    /// Functions of NumPy refuse a tensor: each would wait for it, and give an array.
+    #[classattr]
+    fn __array_ufunc__() -> Option<bool> {
+        None
+    }
+
+    /// The sizes of the axes.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, pyo3::types::PyTuple>> {
+        pyo3::types::PyTuple::new(py, self.tensor.dims())
+    }
+
+    /// The number of axes.
+    #[getter]
+    fn ndim(&self) -> usize {
+        self.tensor.rank()
+    }
+
+    /// The number of elements.
+    #[getter]
+    fn size(&self) -> usize {
+        self.tensor.numel()
+    }
+
+    /// The bytes of the elements.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.tensor.numel() * self.tensor.dtype().size()
+    }
+
+    /// The element type.
+    #[getter]
+    fn dtype(&self) -> PyDType {
+        PyDType(self.tensor.dtype())
+    }
+
+    /// The name of the device, such as "cpu:0", or "host".
+    #[getter]
+    fn device(&self) -> String {
+        self.tensor.place().to_string()
+    }
+
+    /// The matrix with its axes exchanged, a view. The tensor has two axes.
+    #[getter(T)]
+    fn transposed(&self, py: Python<'_>) -> PyResult<PyTensor> {
+        if self.tensor.rank() != 2 {
+            return Err(PyValueError::new_err(format!(
+                "T is of matrices, and the tensor has {} axes; use mT or permute_dims",
+                self.tensor.rank()
+            )));
+        }
+        self.made(py, Tensor::t)
+    }
+
+    /// The last two axes exchanged, a view.
+    #[getter(mT)]
+    fn matrix_transposed(&self, py: Python<'_>) -> PyResult<PyTensor> {
+        let rank = self.tensor.rank();
+        if rank < 2 {
+            return Err(PyValueError::new_err(format!("mT is of matrices, and the tensor has {rank} axes")));
+        }
+        self.made(py, |tensor| tensor.transpose(rank - 2, rank - 1))
+    }
+
+    /// Whether what was issued last for these elements has passed, failed or not. Never blocks.
+    fn is_ready(&self) -> bool {
+        self.tensor.is_ready()
+    }
+
+    /// Blocks until the elements are written, at most `timeout` seconds. Raises the failure of what should have written them.
+    #[pyo3(signature = (timeout = None))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        waiting::call_within(py, seconds(timeout)?, || self.tensor.wait())
+    }
+
+    /// Calls `callback` with None, or with the exception of a failure, once the elements are written: on another thread.
+    fn _on_passed(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
+        let callback = Arc::new(callback);
+        waiting::call(py, || {
+            let callback = callback.clone();
+            self.tensor.on_passed(move |outcome| {
+                Python::try_attach(|py| {
+                    let failure = outcome.err().map(|error| errors::exception(py, &error, None));
+                    if let Err(error) = callback.call1(py, (failure,)) {
+                        error.write_unraisable(py, None);
+                    }
+                });
+            })
+        })
+    }
+
+    /// A NumPy array with a copy of the elements. Waits for them.
+    fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        elements::array_of(py, &self.tensor)
+    }
+
+    #[pyo3(signature = (dtype = None, copy = None))]
+    fn __array__<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if copy == Some(false) {
+            return Err(PyValueError::new_err(
+                "an array of a tensor is a copy: the engine writes a tensor after the call that says so",
+            ));
+        }
+        let array = self.numpy(py)?;
+        match dtype {
+            None => Ok(array),
+            Some(dtype) => {
+                let keywords = PyDict::new(py);
+                keywords.set_item("copy", false)?;
+                array.call_method("astype", (dtype,), Some(&keywords))
+            }
+        }
+    }
+
+    /// The only element, as a number of Python. Waits for it.
+    fn item(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(match self.tensor.dtype() {
+            DType::Bool => self.only::<bool>(py, DType::Bool)?.into_pyobject(py)?.to_owned().into_any().unbind(),
+            dtype if dtype.is_float() => self.only::<f64>(py, DType::F64)?.into_pyobject(py)?.into_any().unbind(),
+            DType::U64 => self.only::<u64>(py, DType::U64)?.into_pyobject(py)?.into_any().unbind(),
+            _ => self.only::<i64>(py, DType::I64)?.into_pyobject(py)?.into_any().unbind(),
+        })
+    }
+
+    fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
+        match self.tensor.dtype() {
+            DType::Bool => self.only(py, DType::Bool),
+            _ => Ok(self.only::<f64>(py, DType::F64)? != 0.0),
+        }
+    }
+
+    fn __int__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        py.import("builtins")?.getattr("int")?.call1((self.item(py)?,)).map(Bound::unbind)
+    }
+
+    fn __float__(&self, py: Python<'_>) -> PyResult<f64> {
+        self.only(py, DType::F64)
+    }
+
+    fn __complex__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        py.import("builtins")?.getattr("complex")?.call1((self.item(py)?,)).map(Bound::unbind)
+    }
+
+    fn __index__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        if !crate::dtypes::is_integer(self.tensor.dtype()) {
+            return Err(PyTypeError::new_err("only a tensor of integers can be an index"));
+        }
+        self.item(py)
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        self.tensor.dims().first().copied().ok_or_else(|| PyTypeError::new_err("a tensor without axes has no length"))
+    }
+
+    fn __await__<'py>(slf: Bound<'py, PyTensor>) -> PyResult<Bound<'py, PyAny>> {
+        let waiting = slf.py().import("streamvm._asyncio")?.call_method1("passed", (slf,))?;
+        waiting.call_method0("__await__")
+    }
+
+    fn __repr__(slf: Bound<'_, PyTensor>) -> PyResult<String> {
+        slf.py().import("streamvm._show")?.call_method1("text", (slf,))?.extract()
+    }
+
+    /// A copy by value, for `pickle`.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyAny>, PyDType, String))> {
+        let make = py.import("streamvm._creation")?.getattr("unpickled")?;
+        let dtype = self.tensor.dtype();
+        let numpy_has_it = if dtype == DType::BF16 { DType::F32 } else { dtype };
+        let array = elements::array_of(py, &converted(py, &self.tensor, numpy_has_it)?)?;
+        Ok((make, (array, PyDType(dtype), self.device())))
+    }
+
+    #[pyo3(signature = (*, api_version = None))]
+    fn __array_namespace__<'py>(&self, py: Python<'py>, api_version: Option<&str>) -> PyResult<Bound<'py, PyModule>> {
+        if let Some(version) =
+            api_version.filter(|version| !["2021.12", "2022.12", "2023.12", "2024.12"].contains(version))
+        {
+            return Err(PyValueError::new_err(format!(
+                "there is no version {version:?} of the array API standard here; the latest is 2024.12"
+            )));
+        }
+        py.import("streamvm")
+    }
+
+    /// The tensor on another device, or this one if it is there. `device` is a name such as "cuda:0".
+    #[pyo3(signature = (device, /, *, stream = None))]
+    fn to_device(slf: Bound<'_, PyTensor>, device: &str, stream: Option<Bound<'_, PyAny>>) -> PyResult<Py<PyTensor>> {
+        let py = slf.py();
+        if stream.is_some() {
+            return Err(PyNotImplementedError::new_err("the engine chooses the stream of a copy; leave `stream` out"));
+        }
+        let place = place_named(py, device)?;
+        if slf.get().tensor.place() == place {
+            return Ok(slf.unbind());
+        }
+        Py::new(py, slf.get().made(py, |tensor| tensor.to(place))?)
+    }
+
+    fn __getitem__<'py>(slf: &Bound<'py, PyTensor>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        match indexing::view(&slf.get().tensor, key)? {
+            Some(view) => Ok(slf.get().like(view).into_pyobject(slf.py())?.into_any()),
+            None => slf.py().import("streamvm._indexing")?.call_method1("taken", (slf, key)),
+        }
+    }
+
+    fn __setitem__(slf: &Bound<'_, PyTensor>, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        slf.py().import("streamvm._indexing")?.call_method1("set_item", (slf, key, value)).map(drop)
+    }
+
+    // Operators.
+
+    fn __neg__(&self, py: Python<'_>) -> PyResult<PyTensor> {
+        self.made(py, |tensor| tensor.op(Op::Neg, &[], Params::default()))
+    }
+
+    fn __pos__(&self) -> PyTensor {
+        self.like(self.tensor.clone())
+    }
+
+    fn __abs__(&self, py: Python<'_>) -> PyResult<PyTensor> {
+        self._unary(py, "abs")
+    }
+
+    fn __invert__(&self, py: Python<'_>) -> PyResult<PyTensor> {
+        self._unary(py, "bit_not")
+    }
+
+    fn __add__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        binary(other.py(), Op::Add, self, other, false)
+    }
+    fn __radd__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        binary(other.py(), Op::Add, self, other, true)
+    }
+    fn __iadd__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
+        in_place(other.py(), Op::Add, self, other)
+    }
+    fn __sub__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        binary(other.py(), Op::Sub, self, other, false)
+    }
+    fn __rsub__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        binary(other.py(), Op::Sub, self, other, true)
+    }
+    fn __isub__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
+        in_place(other.py(), Op::Sub, self, other)
+    }
+    fn __mul__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        binary(other.py(), Op::Mul, self, other, false)
+    }
+    fn __rmul__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        binary(other.py(), Op::Mul, self, other, true)
+    }
+    fn __imul__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
+        in_place(other.py(), Op::Mul, self, other)
+    }
+    fn __truediv__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        binary(other.py(), Op::Div, self, other, false)
+    }
+    fn __rtruediv__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        binary(other.py(), Op::Div, self, other, true)
+    }
+    fn __itruediv__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
+        in_place(other.py(), Op::Div, self, other)
+    }
+    fn __floordiv__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        binary(other.py(), Op::FloorDiv, self, other, false)
+    }
+    fn __rfloordiv__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        binary(other.py(), Op::FloorDiv, self, other, true)
+    }
+    fn __ifloordiv__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
+        in_place(other.py(), Op::FloorDiv, self, other)
+    }
+    fn __mod__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        binary(other.py(), Op::Remainder, self, other, false)
+    }
+    fn __rmod__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        binary(other.py(), Op::Remainder, self, other, true)
+    }
+    fn __imod__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
+        in_place(other.py(), Op::Remainder, self, other)
+    }
+    fn __pow__(&self, other: &Bound<'_, PyAny>, _modulus: Option<Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
+        binary(other.py(), Op::Pow, self, other, false)
+    }
+    fn __rpow__(&self, other: &Bound<'_, PyAny>, _modulus: Option<Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
+        binary(other.py(), Op::Pow, self, other, true)
+    }
+    fn __ipow__(&self, other: &Bound<'_, PyAny>, _modulus: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+        in_place(other.py(), Op::Pow, self, other)
+    }
+    fn __and__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        binary(other.py(), Op::BitAnd, self, other, false)
+    }
+    fn __rand__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        binary(other.py(), Op::BitAnd, self, other, true)
+    }
+    fn __iand__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
+        in_place(other.py(), Op::BitAnd, self, other)
+    }
+    fn __or__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        binary(other.py(), Op::BitOr, self, other, false)
+    }
+    fn __ror__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        binary(other.py(), Op::BitOr, self, other, true)
+    }
+    fn __ior__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
+        in_place(other.py(), Op::BitOr, self, other)
+    }
+    fn __xor__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        binary(other.py(), Op::BitXor, self, other, false)
+    }
+    fn __rxor__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        binary(other.py(), Op::BitXor, self, other, true)
+    }
+    fn __ixor__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
+        in_place(other.py(), Op::BitXor, self, other)
+    }
+    fn __lshift__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        binary(other.py(), Op::Shl, self, other, false)
+    }
+    fn __rlshift__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        binary(other.py(), Op::Shl, self, other, true)
+    }
+    fn __ilshift__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
+        in_place(other.py(), Op::Shl, self, other)
+    }
+    fn __rshift__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        binary(other.py(), Op::Shr, self, other, false)
+    }
+    fn __rrshift__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        binary(other.py(), Op::Shr, self, other, true)
+    }
+    fn __irshift__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
+        in_place(other.py(), Op::Shr, self, other)
+    }
+    fn __matmul__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        match other.cast::<PyTensor>() {
+            Ok(_) => binary(other.py(), Op::MatMul, self, other, false),
+            Err(_) => Ok(other.py().NotImplemented()),
+        }
+    }
+    fn __richcmp__(&self, other: &Bound<'_, PyAny>, compare: CompareOp) -> PyResult<Py<PyAny>> {
+        let op = match compare {
+            CompareOp::Lt => Op::Lt,
+            CompareOp::Le => Op::Le,
+            CompareOp::Eq => Op::Eq,
+            CompareOp::Ne => Op::Ne,
+            CompareOp::Gt => Op::Gt,
+            CompareOp::Ge => Op::Ge,
+        };
+        binary(other.py(), op, self, other, false)
+    }
+
+    // What the functions of the package are made of.
+
+    /// An op over one tensor, by its name.
+    fn _unary(&self, py: Python<'_>, op: &str) -> PyResult<PyTensor> {
+        let op = of_dtype(op_named(py, op)?, self.tensor.dtype());
+        self.made(py, |tensor| tensor.op(op, &[], Params::default()))
+    }
+
+    /// An op over two tensors of a common dtype, or over this one and a number, by its name.
+    #[pyo3(signature = (op, other, reflected = false))]
+    fn _binary(&self, py: Python<'_>, op: &str, other: &Bound<'_, PyAny>, reflected: bool) -> PyResult<Py<PyAny>> {
+        binary(py, op_named(py, op)?, self, other, reflected)
+    }
+
+    /// An op over several tensors as they are.
+    fn _over(&self, py: Python<'_>, op: &str, others: Vec<Py<PyTensor>>) -> PyResult<PyTensor> {
+        let op = op_named(py, op)?;
+        let others: Vec<&Tensor> = others.iter().map(|it| &it.get().tensor).collect();
+        self.made(py, |tensor| tensor.op(op, &others, Params::default()))
+    }
+
+    /// `yes` where this tensor is true, and `no` elsewhere: tensors of a common dtype.
+    fn _where(&self, py: Python<'_>, yes: &PyTensor, no: &PyTensor) -> PyResult<PyTensor> {
+        let dtype = common_or_raise(yes.tensor.dtype(), no.tensor.dtype())?;
+        let (yes, no) = (converted(py, &yes.tensor, dtype)?, converted(py, &no.tensor, dtype)?);
+        self.made(py, |tensor| tensor.where_(&yes, &no))
+    }
+
+    /// A reduction by its name: over some axes, or all.
+    fn _reduce(&self, py: Python<'_>, op: &str, axis: Option<AxesArgument>, keepdims: bool) -> PyResult<PyTensor> {
+        let op = op_named(py, op)?;
+        let rank = self.tensor.rank();
+        let axes = axes::axes(axis, rank)?;
+        let dims: Vec<usize> = self
+            .tensor
+            .dims()
+            .iter()
+            .enumerate()
+            .map(|(axis, size)| if axes.contains(&axis) { 1 } else { *size })
+            .collect();
+        // No axes in an op stand for all of them; over none, each element is by itself.
+        let by_itself = axes.is_empty() && rank > 0;
+        self.made(py, |tensor| {
+            let reduced = if by_itself {
+                let last = tensor.unsqueeze(rank)?;
+                last.op(op, &[], Params::over(Axes::new(&[rank]).map_err(streamvm::BuildError::from)?))?
+            } else {
+                tensor.op(op, &[], Params::over(Axes::new(&axes).map_err(streamvm::BuildError::from)?))?
+            };
+            if keepdims { reduced.reshape(&dims) } else { Ok(reduced) }
+        })
+    }
+
+    /// An op along one axis, by its name.
+    #[pyo3(signature = (op, axis, descending = false))]
+    fn _along(&self, py: Python<'_>, op: &str, axis: isize, descending: bool) -> PyResult<PyTensor> {
+        let op = op_named(py, op)?;
+        let axis = axes::axis(axis, self.tensor.rank())?;
+        self.made(py, |tensor| {
+            let axes = Axes::new(&[axis]).map_err(streamvm::BuildError::from)?;
+            let params =
+                if op.class() == OpClass::ArgSort { Params::sorted(axes, descending) } else { Params::over(axes) };
+            tensor.op(op, &[], params)
+        })
+    }
+
+    fn _flip(&self, py: Python<'_>, axis: Option<AxesArgument>) -> PyResult<PyTensor> {
+        let axes = axes::axes(axis, self.tensor.rank())?;
+        if axes.is_empty() {
+            return Ok(self.like(self.tensor.clone()));
+        }
+        self.made(py, |tensor| tensor.flip(&axes))
+    }
+
+    /// Elements along an axis by indices, in a shape as the indices have it.
+    fn _take(&self, py: Python<'_>, indices: &PyTensor, axis: isize) -> PyResult<PyTensor> {
+        let axis = axes::axis(axis, self.tensor.rank())?;
+        let indices = &indices.tensor;
+        self.made(py, |tensor| {
+            // The op takes the rows of a matrix.
+            let mut order: Vec<usize> = (0..tensor.rank()).collect();
+            order.remove(axis);
+            order.insert(0, axis);
+            let rows = tensor.permute(&order)?;
+            let (count, rest) = (rows.dims()[0], &rows.dims()[1..]);
+            let taken = rows.reshape(&[count, rest.iter().product()])?.index_select(indices)?;
+            let rows = taken.reshape(&[indices.dims(), rest].concat())?;
+            let (new, rank) = (indices.rank(), indices.rank() + tensor.rank() - 1);
+            let mut back: Vec<usize> = (new..rank).collect();
+            back.splice(axis..axis, 0..new);
+            rows.permute(&back)
+        })
+    }
+
+    fn _take_along_axis(&self, py: Python<'_>, indices: &PyTensor, axis: isize) -> PyResult<PyTensor> {
+        let axis = axes::axis(axis, self.tensor.rank())?;
+        self.made(py, |tensor| tensor.take_along_axis(&indices.tensor, axis))
+    }
+
+    fn _triangle(&self, py: Python<'_>, upper: bool, diagonal: i64) -> PyResult<PyTensor> {
+        self.made(py, |tensor| if upper { tensor.triu(diagonal) } else { tensor.tril(diagonal) })
+    }
+
+    fn _cast(&self, py: Python<'_>, dtype: AnyDType) -> PyResult<PyTensor> {
+        self.made(py, |tensor| tensor.cast(dtype.0))
+    }
+
+    fn _copy(&self, py: Python<'_>) -> PyResult<PyTensor> {
+        self.made(py, |tensor| tensor.to(tensor.place()))
+    }
+
+    fn _reshape(&self, py: Python<'_>, shape: Vec<usize>) -> PyResult<PyTensor> {
+        self.made(py, |tensor| tensor.reshape(&shape))
+    }
+
+    /// The view in this shape; None if there is none.
+    fn _try_reshape(&self, py: Python<'_>, shape: Vec<usize>) -> PyResult<Option<PyTensor>> {
+        Ok(waiting::call(py, || self.tensor.try_reshape(&shape))?.map(|view| self.like(view)))
+    }
+
+    fn _permute(&self, py: Python<'_>, axes: Vec<isize>) -> PyResult<PyTensor> {
+        let rank = self.tensor.rank();
+        let axes = axes.into_iter().map(|axis| axes::axis(axis, rank)).collect::<PyResult<Vec<usize>>>()?;
+        self.made(py, |tensor| tensor.permute(&axes))
+    }
+
+    fn _broadcast_to(&self, py: Python<'_>, shape: Vec<usize>) -> PyResult<PyTensor> {
+        self.made(py, |tensor| tensor.broadcast_to(&shape))
+    }
+
+    fn _roll(&self, py: Python<'_>, shift: i64, axis: isize) -> PyResult<PyTensor> {
+        let axis = axes::axis(axis, self.tensor.rank())?;
+        self.made(py, |tensor| tensor.roll(shift, axis))
+    }
+
+    fn _repeat(&self, py: Python<'_>, counts: Vec<usize>) -> PyResult<PyTensor> {
+        self.made(py, |tensor| tensor.repeat(&counts))
+    }
+
+    fn _fill(&self, py: Python<'_>, value: Number) -> PyResult<()> {
+        waiting::call(py, || self.tensor.fill(value.scalar()))
+    }
+
+    /// Overwrites the elements by those of a tensor of this shape and dtype, wherever it is.
+    fn _assign(&self, py: Python<'_>, source: &PyTensor) -> PyResult<()> {
+        waiting::call(py, || {
+            // Of a part of itself a copy is read.
+            let source = &source.tensor;
+            if source.overlaps(&self.tensor) {
+                self.tensor.copy_from(&source.to(source.place())?)
+            } else {
+                self.tensor.copy_from(source)
+            }
+        })
+    }
+
+    /// Whether both have memory in common.
+    fn _overlaps(&self, other: &PyTensor) -> bool {
+        self.tensor.overlaps(&other.tensor)
+    }
+
+    /// What a compiled function is found again by.
+    fn _signature<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let (place, dtype, dims) = signature(&self.tensor);
+        Ok((place.to_string(), dtype, pyo3::types::PyTuple::new(py, dims)?).into_pyobject(py)?.into_any())
+    }
+
+    /// The engine of the tensor.
+    #[getter]
+    fn _vm(&self) -> PyVm {
+        PyVm { engine: self.engine.clone() }
+    }
+}
+
+fn op_named(py: Python<'_>, name: &str) -> PyResult<Op> {
+    name.parse().map_err(|_| errors::usage(py, &format!("there is no op {name:?}")))
+}
+
+fn tensors_of<'a>(tensors: &'a [Py<PyTensor>]) -> Option<(&'a PyTensor, Vec<&'a Tensor>)> {
+    Some((tensors.first()?.get(), tensors.iter().map(|it| &it.get().tensor).collect()))
+}
+
+/// Tensors of one dtype one after the other on an axis.
+#[pyfunction]
+pub(crate) fn concat(py: Python<'_>, tensors: Vec<Py<PyTensor>>, axis: usize) -> PyResult<PyTensor> {
+    let (first, all) =
+        tensors_of(&tensors).ok_or_else(|| PyValueError::new_err("there is no tensor to concatenate"))?;
+    Ok(first.like(waiting::call(py, || Tensor::cat(&all, axis))?))
+}
+
+/// Tensors of one dtype and shape on a new axis.
+#[pyfunction]
+pub(crate) fn stack(py: Python<'_>, tensors: Vec<Py<PyTensor>>, axis: usize) -> PyResult<PyTensor> {
+    let (first, all) = tensors_of(&tensors).ok_or_else(|| PyValueError::new_err("there is no tensor to stack"))?;
+    Ok(first.like(waiting::call(py, || Tensor::stack(&all, axis))?))
+}

@@ -1,0 +1,229 @@
+"""Tensors: elements in and out, in-place operators, numbers of Python, text, pickling, coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streamvm as sv
+
+NAMES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (2, 3)])
+def test_elements_go_in_and_come_out(name: str, shape: tuple[int, ...]) -> None:
+    array = (np.arange(np.prod(shape, dtype=int)).reshape(shape) % 2).astype(name)
+    tensor = sv.asarray(array)
+    assert (tensor.dtype, tensor.shape, tensor.ndim, tensor.size) == (getattr(sv, name), shape, len(shape), array.size)
+    assert tensor.nbytes == array.nbytes
+    assert np.array_equal(tensor.numpy(), array)
+    assert np.array_equal(np.asarray(tensor), array)
+    assert tensor.numpy().dtype == array.dtype
+
+
+@pytest.mark.parametrize("array", [np.arange(12).reshape(3, 4)[:, ::2], np.arange(12).reshape(3, 4).T, np.arange(5)[::-1], np.arange(3, dtype=">i4")])
+def test_arrays_with_gaps_or_of_the_other_byte_order(array: np.ndarray) -> None:
+    assert np.array_equal(sv.asarray(array).numpy(), array)
+
+
+def test_numbers_of_python_have_default_dtypes() -> None:
+    assert [sv.asarray(it).dtype for it in (1, 1.5, True, [1, 2], [1.5], [True])] == [sv.int64, sv.float32, sv.bool] * 2
+    assert sv.asarray(np.float64(1)).dtype == sv.float64
+    assert sv.asarray([1, 2], dtype=sv.float16).dtype == sv.float16
+    assert sv.asarray([1, 2], dtype="float64").dtype == sv.float64
+    assert sv.asarray([0.5, 2], dtype=np.float64).dtype == sv.float64
+    with pytest.raises(TypeError, match="numbers and truth values"):
+        sv.asarray(["a"])
+    with pytest.raises(ValueError, match="no dtype .complex128."):
+        sv.asarray([1], dtype=complex)
+
+
+def test_bfloat16_needs_a_conversion_for_numpy() -> None:
+    tensor = sv.asarray([1.5, -2.0], dtype=sv.bfloat16)
+    assert tensor.dtype == sv.bfloat16
+    with pytest.raises(TypeError, match="bfloat16"):
+        tensor.numpy()
+    assert tensor[0].item() == 1.5
+    assert "dtype=bfloat16" in repr(tensor)
+    assert np.array_equal(sv.astype(tensor + tensor, sv.float32).numpy(), [3, -4])
+
+
+def test_copies() -> None:
+    tensor = sv.asarray([1, 2])
+    assert sv.asarray(tensor) is tensor
+    other = sv.asarray(tensor, copy=True)
+    other[0] = 9
+    assert tensor.numpy().tolist() == [1, 2]
+    with pytest.raises(ValueError, match="always copied"):
+        sv.asarray([1], copy=False)
+    with pytest.raises(ValueError, match="another dtype"):
+        sv.asarray(tensor, dtype=sv.float32, copy=False)
+    with pytest.raises(ValueError, match="copy"):
+        tensor.__array__(copy=False)
+    assert tensor.__array__(dtype=np.dtype("f8")).dtype == np.float64
+    array = np.array([1, 2])
+    tensor = sv.asarray(array)
+    array[0] = 7
+    assert tensor.numpy().tolist() == [1, 2], "an array that changes after the call changes nothing"
+
+
+@pytest.mark.parametrize("operator", ["+", "-", "*", "//", "%", "**", "&", "|", "^", "<<", ">>"])
+def test_operators_in_place_write_the_memory(operator: str) -> None:
+    for other in (2, "y"):
+        values: dict[str, Any] = {"x": sv.asarray([7, 9, 12]), "y": sv.asarray([1, 2, 3])}
+        arrays = {"x": np.array([7, 9, 12]), "y": np.array([1, 2, 3])}
+        view = values["x"][1:]
+        exec(f"x {operator}= {other}", values)
+        exec(f"x {operator}= {other}", arrays)
+        assert view.numpy().tolist() == arrays["x"][1:].tolist()
+
+
+def test_operators_in_place_keep_the_dtype() -> None:
+    tensor = sv.asarray([1, 2], dtype=sv.int8)
+    with pytest.raises(TypeError, match="int64"):
+        tensor += sv.asarray([1, 2])
+    with pytest.raises(TypeError, match="float"):
+        tensor += 1.5
+    with pytest.raises(TypeError, match="true division"):
+        tensor /= 2
+    with pytest.raises(TypeError, match="list"):
+        tensor += [1]
+    with pytest.raises(ValueError):
+        tensor += sv.asarray([[1, 2], [3, 4]], dtype=sv.int8)
+
+
+def test_numbers_that_a_dtype_cannot_hold_are_refused() -> None:
+    for call in (lambda: sv.asarray([1], dtype=sv.int8) + 300, lambda: sv.full((2,), -1, dtype=sv.uint8), lambda: sv.full((2,), 1.5, dtype=sv.int32)):
+        with pytest.raises(ValueError):
+            call()
+
+
+def test_what_is_no_tensor_is_no_operand() -> None:
+    tensor = sv.asarray([1, 2])
+    for other in ("a", [1, 2], None, np.array([1, 2])):
+        with pytest.raises(TypeError):
+            tensor + other
+        with pytest.raises(TypeError):
+            other + tensor
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(tensor)
+
+
+def test_single_elements_are_numbers() -> None:
+    assert (int(sv.asarray(3)), float(sv.asarray(1.5)), complex(sv.asarray(2.0)), bool(sv.asarray([0]))) == (3, 1.5, 2, False)
+    assert [1, 2, 3][sv.asarray(1)] == 2
+    assert sv.asarray(2**63, dtype=sv.uint64).item() == 2**63
+    assert isinstance(sv.asarray(True).item(), bool)
+    assert isinstance(sv.asarray(1.5).item(), float)
+    with pytest.raises(TypeError, match="index"):
+        [1][sv.asarray(0.0)]
+    with pytest.raises(ValueError, match="2"):
+        float(sv.asarray([1.0, 2.0]))
+
+
+def test_texts() -> None:
+    assert repr(sv.asarray([1, 2])) == "Tensor([1, 2], dtype=int64, device='cpu:0')"
+    assert (repr(sv.float32), str(sv.float32), sv.float32.itemsize) == ("streamvm.float32", "float32", 4)
+    assert sv.float32 == copy.deepcopy(sv.float32) == pickle.loads(pickle.dumps(sv.float32))
+    assert {sv.float32: 1}[sv.float32] == 1
+
+
+@pytest.mark.parametrize("name", [*NAMES, "bfloat16"])
+def test_pickles_have_the_elements(name: str) -> None:
+    tensor = sv.asarray([[0, 1], [1, 0]], dtype=getattr(sv, name))
+    for other in (pickle.loads(pickle.dumps(tensor)), copy.deepcopy(tensor)):
+        assert (other.dtype, other.shape, other.device) == (tensor.dtype, tensor.shape, tensor.device)
+        assert bool(sv.all(other == tensor))
+
+
+def test_transposed() -> None:
+    tensor = sv.reshape(sv.arange(6), (2, 3))
+    assert tensor.T.shape == tensor.mT.shape == (3, 2)
+    with pytest.raises(ValueError, match="matrices"):
+        sv.arange(3).T
+    with pytest.raises(ValueError, match="matrices"):
+        sv.arange(3).mT
+
+
+def test_devices() -> None:
+    tensor = sv.asarray([1, 2])
+    assert tensor.device == "cpu:0"
+    assert tensor.to_device("cpu:0") is tensor
+    assert tensor.to_device("host").device == "host"
+    assert sv.zeros((2,), device="host").device == "host"
+    with pytest.raises(sv.UsageError, match="nowhere"):
+        tensor.to_device("nowhere")
+    with pytest.raises(sv.Error, match="cpu:9"):
+        tensor.to_device("cpu:9").wait()
+
+
+def test_coroutines_wait() -> None:
+    async def one(number: int) -> int:
+        tensor = sv.full((4,), number) * 2
+        assert await tensor is tensor
+        return int(tensor[0])
+
+    async def all_of_them() -> list[int]:
+        return await asyncio.gather(*(one(number) for number in range(20)))
+
+    assert asyncio.run(all_of_them()) == [2 * number for number in range(20)]
+
+    async def failing() -> None:
+        await (sv.asarray([1]) // 0)
+
+    with pytest.raises(sv.OperationError, match="divides by zero"):
+        asyncio.run(failing())
+
+    async def cancelled() -> None:
+        vm = sv.default_vm()
+        out = sv.empty((1,))
+        ends = asyncio.Event()
+
+        def waits() -> np.ndarray:
+            import time
+
+            time.sleep(0.05)
+            return np.zeros(1)
+
+        vm.call(waits, [], [out])
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(_await(out), 0.001)
+        ends.set()
+
+    async def _await(tensor: sv.Tensor) -> None:
+        await tensor
+
+    asyncio.run(cancelled())
+    sv.wait_all()
+
+
+def test_the_namespace_is_that_of_the_standard() -> None:
+    tensor = sv.asarray([1])
+    assert tensor.__array_namespace__() is sv
+    assert tensor.__array_namespace__(api_version="2024.12") is sv
+    with pytest.raises(ValueError, match="2099.12"):
+        tensor.__array_namespace__(api_version="2099.12")
+    info = sv.__array_namespace_info__()
+    assert info.default_device() in info.devices()
+    assert info.dtypes(kind="bool") == {"bool": sv.bool}
+    assert info.default_dtypes()["real floating"] == sv.zeros(()).dtype
+
+
+def test_random_numbers_are_those_of_their_seed() -> None:
+    one, two = (sv.rand((1000,), seed=5).numpy() for _ in range(2))
+    assert np.array_equal(one, two) and not np.array_equal(one, sv.rand((1000,), seed=6).numpy())
+    assert 0 <= one.min() and one.max() < 1 and abs(one.mean() - 0.5) < 0.05
+    normal = sv.randn((1000,), seed=5).numpy()
+    assert abs(normal.mean()) < 0.15 and abs(normal.std() - 1) < 0.1
+
+
+def test_empty_tensors_must_be_written_first() -> None:
+    tensor = sv.empty((3,))
+    tensor[...] = 2
+    assert tensor.numpy().tolist() == [2, 2, 2]
