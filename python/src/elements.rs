@@ -96,7 +96,9 @@ trait Array: Send {
 
 impl<T: Element + numpy::Element> Array for Vec<T> {
     fn into_array<'py>(self: Box<Self>, py: Python<'py>, shape: &[usize]) -> PyResult<Bound<'py, PyAny>> {
-        Ok(numpy::PyArray1::from_vec(py, *self).reshape(shape)?.into_any())
+        let array = numpy::PyArray1::from_vec(py, *self).reshape(shape)?.into_any();
+        // Without axes NumPy gives a number of its own.
+        if shape.is_empty() { py.import("numpy")?.call_method1("asarray", (array,)) } else { Ok(array) }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The class `Vm`, and the end of engines before that of the interpreter.
 
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -12,6 +13,9 @@ use crate::dtypes::AnyDType;
 use crate::functions::PythonFunction;
 use crate::tensor::PyTensor;
 use crate::{caller, elements, errors, waiting};
+
+/// Whether the wait for all engines at the end of the interpreter was interrupted: then nothing waits for them.
+static ABANDONED: AtomicBool = AtomicBool::new(false);
 
 /// Engines that have not been dropped.
 static LIVE: Mutex<Vec<Weak<Engine>>> = Mutex::new(Vec::new());
@@ -30,8 +34,10 @@ impl Drop for Engine {
     fn drop(&mut self) {
         let Some(vm) = self.0.take() else { return };
         let mut vm = Some(vm);
-        Python::try_attach(|py| py.detach(|| vm.take()));
-        // An interpreter that ends calls no function any longer: `close_all` has waited.
+        if !ABANDONED.load(Ordering::Relaxed) {
+            Python::try_attach(|py| py.detach(|| vm.take()));
+        }
+        // An interpreter that has ended calls no function any longer, so a wait for one would not end.
         std::mem::forget(vm);
     }
 }
@@ -328,7 +334,10 @@ pub(crate) fn close_all(py: Python<'_>) -> PyResult<()> {
                 // Nobody has waited for it.
                 error.write_unraisable(py, None);
             }
-            Err(interrupt) => return Err(interrupt),
+            Err(interrupt) => {
+                ABANDONED.store(true, Ordering::Relaxed);
+                return Err(interrupt);
+            }
         }
     }
     Ok(())

@@ -167,6 +167,23 @@ impl PyTensor {
         }
     }
 
+    /// The elements for another array library, in the memory of the CPU: a copy. Waits for them.
+    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn __dlpack__<'py>(
+        slf: Bound<'py, PyTensor>,
+        stream: Option<Bound<'py, PyAny>>,
+        max_version: Option<Bound<'py, PyAny>>,
+        dl_device: Option<Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("streamvm._dlpack")?.call_method1("exported", (slf, stream, max_version, dl_device, copy))
+    }
+
+    /// The CPU, in the numbers of DLPack.
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        (1, 0)
+    }
+
     /// The only element, as a number of Python. Waits for it.
     fn item(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         Ok(match self.tensor.dtype() {
@@ -503,6 +520,12 @@ impl PyTensor {
     fn _take_along_axis(&self, py: Python<'_>, indices: &PyTensor, axis: isize) -> PyResult<PyTensor> {
         let axis = axes::axis(axis, self.tensor.rank())?;
         self.made(py, |tensor| tensor.take_along_axis(&indices.tensor, axis))
+    }
+
+    /// The tensor with elements of the source at some places of an axis.
+    fn _scatter(&self, py: Python<'_>, indices: &PyTensor, source: &PyTensor, axis: isize) -> PyResult<PyTensor> {
+        let axis = axes::axis(axis, self.tensor.rank())?;
+        self.made(py, |tensor| tensor.scatter(&indices.tensor, &source.tensor, axis))
     }
 
     fn _triangle(&self, py: Python<'_>, upper: bool, diagonal: i64) -> PyResult<PyTensor> {

@@ -11,7 +11,14 @@ from hypothesis import HealthCheck, settings
 
 # STREAMVM_CASES multiplies the drawn cases, as in the tests of the engine.
 CASES = int(os.environ.get("STREAMVM_CASES", "1"))
-settings.register_profile("cases", max_examples=40 * CASES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=CASES == 1, database=None)
+settings.register_profile(
+    "cases",
+    max_examples=40 * CASES,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=CASES == 1,
+    database=None,
+)
 settings.load_profile("cases")
 
 # A hang ends the run with the stacks of all threads.

@@ -86,10 +86,16 @@ def test_masks_and_indices(data: st.DataObject) -> None:
     tensor, array = pair(shape)
     mask = data.draw(hnp.arrays(bool, shape[: data.draw(st.integers(1, len(shape)))]))
     assert np.array_equal(tensor[sv.asarray(mask)].numpy(), array[mask])
-    indices = data.draw(hnp.arrays(np.int64, hnp.array_shapes(max_dims=2, max_side=3), elements=st.integers(-shape[0], shape[0] - 1)))
+    indices = data.draw(
+        hnp.arrays(np.int64, hnp.array_shapes(max_dims=2, max_side=3), elements=st.integers(-shape[0], shape[0] - 1))
+    )
     assert np.array_equal(tensor[sv.asarray(indices)].numpy(), array[indices])
     last = indices % shape[-1]
     assert np.array_equal(tensor[..., sv.asarray(last)].numpy(), array[..., last])
+    if mask.ndim == array.ndim:
+        values = np.arange(mask.sum(), dtype=np.int32)
+        tensor[sv.asarray(mask)] = sv.asarray(values)
+        array[mask] = values
     tensor[sv.asarray(mask)] = -1
     array[mask] = -1
     assert np.array_equal(tensor.numpy(), array)

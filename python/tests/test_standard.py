@@ -23,7 +23,10 @@ NUMBERS = INTEGERS + FLOATS
 ALL = [*NUMBERS, "bool"]
 
 # Where both round, how far apart the results may be, in units of the last place of the dtype of the result.
-ROUNDED = {name: 8 for name in "acos asin atan atan2 cos cosh divide exp expm1 log log10 log1p log2 logaddexp pow reciprocal sin sinh sqrt tan tanh".split()}
+ROUNDED = {
+    name: 8
+    for name in "acos asin atan atan2 cos cosh divide exp expm1 log log10 log1p log2 logaddexp pow reciprocal sin sinh sqrt tan tanh".split()
+}
 
 
 def to_numpy(x: Any) -> np.ndarray:
@@ -41,7 +44,9 @@ def same(ours: sv.Tensor, theirs: Any, name: str, ulps: float = 0) -> None:
             scale = np.spacing(np.abs(expected).astype(expected.dtype))
             scale = np.where(np.isfinite(scale), scale, np.finfo(expected.dtype).max)
             near = np.abs(found.astype("f8") - expected.astype("f8")) <= ulps * scale.astype("f8")
-        assert np.all(near | (found == expected) | (np.isnan(found) & np.isnan(expected))), f"{name}: {found} and {expected}"
+        assert np.all(near | (found == expected) | (np.isnan(found) & np.isnan(expected))), (
+            f"{name}: {found} and {expected}"
+        )
     else:
         assert np.array_equal(found, expected, equal_nan=expected.dtype.kind == "f"), f"{name}: {found} and {expected}"
 
@@ -167,7 +172,9 @@ def test_products(data: st.DataObject) -> None:
     dtype = data.draw(dtypes(["int32", "int64", *FLOATS]))
     m, k, n = (data.draw(st.integers(0, 4)) for _ in range(3))
     batch = data.draw(st.sampled_from([(), (2,), (3, 1)]))
-    small = {"min_value": -4, "max_value": 4} if dtype not in (xp.float32, xp.float64) else {"min_value": 0, "max_value": 4}
+    small = (
+        {"min_value": -4, "max_value": 4} if dtype not in (xp.float32, xp.float64) else {"min_value": 0, "max_value": 4}
+    )
     x, y = data.draw(arrays(dtype, (*batch, m, k), **small)), data.draw(arrays(dtype, (k, n), **small))
     a, b = ours(x), ours(y)
     same(a @ b, x @ y, "matmul", 64)
@@ -211,7 +218,9 @@ def test_shapes(data: st.DataObject) -> None:
     for one, other in zip(sv.unstack(a, axis=axis), xp.unstack(x, axis=axis), strict=True):
         same(one, other, "unstack")
     if shape[axis]:
-        indices = data.draw(arrays(data.draw(dtypes(["int32", "int64"])), (3,), min_value=-shape[axis], max_value=shape[axis] - 1))
+        indices = data.draw(
+            arrays(data.draw(dtypes(["int32", "int64"])), (3,), min_value=-shape[axis], max_value=shape[axis] - 1)
+        )
         same(sv.take(a, ours(indices), axis=axis), xp.take(x, indices, axis=axis), "take")
         along = data.draw(arrays(xp.int64, shape, min_value=0, max_value=shape[axis] - 1))
         same(sv.take_along_axis(a, ours(along), axis=axis), xp.take_along_axis(x, along, axis=axis), "take_along_axis")
@@ -238,10 +247,17 @@ def test_creation(data: st.DataObject) -> None:
     if name in FLOATS:
         ends = data.draw(st.booleans())
         number = data.draw(st.integers(0 if ends else 1, 9))
-        same(sv.linspace(-1, 2, number, dtype=a, endpoint=ends), xp.linspace(-1, 2, number, dtype=b, endpoint=ends), "linspace", 8)
+        same(
+            sv.linspace(-1, 2, number, dtype=a, endpoint=ends),
+            xp.linspace(-1, 2, number, dtype=b, endpoint=ends),
+            "linspace",
+            8,
+        )
     for indexing in ("xy", "ij"):
         sizes = [xp.arange(size, dtype=b) for size in (2, 3, 1)]
-        for one, other in zip(sv.meshgrid(*map(ours, sizes), indexing=indexing), xp.meshgrid(*sizes, indexing=indexing), strict=True):
+        for one, other in zip(
+            sv.meshgrid(*map(ours, sizes), indexing=indexing), xp.meshgrid(*sizes, indexing=indexing), strict=True
+        ):
             same(one, other, "meshgrid")
 
 
@@ -255,6 +271,29 @@ def test_conversions_and_choices(data: st.DataObject) -> None:
     mask = data.draw(arrays(xp.bool, shape))
     same(sv.where(ours(mask), ours(x), ours(y)), xp.where(mask, x, y), "where")
     same(sv.clip(ours(x), 10, 50), xp.clip(x, 10, 50), "clip")
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@given(data=st.data())
+def test_counts_differences_and_sets(data: st.DataObject) -> None:
+    shape = data.draw(xps.array_shapes(min_dims=1, max_dims=3, max_side=4))
+    x = data.draw(arrays(data.draw(dtypes(NUMBERS)), shape, min_value=0, max_value=5))
+    a, axis = ours(x), data.draw(st.integers(-len(shape), len(shape) - 1))
+    same(sv.count_nonzero(a, axis=axis), xp.count_nonzero(x, axis=axis), "count_nonzero")
+    for n in (0, 1, 2):
+        same(sv.diff(a, axis=axis, n=n), xp.diff(x, axis=axis, n=n), f"diff {n}")
+    same(sv.diff(a, axis=axis, prepend=a, append=a), xp.diff(x, axis=axis, prepend=x, append=x), "diff between")
+    same(sv.conj(a), x, "conj")
+    for one, other in zip(sv.nonzero(a), xp.nonzero(x), strict=True):
+        same(one, other, "nonzero")
+    same(sv.unique_values(a), xp.unique_values(x), "unique_values")
+    for name in ("unique_all", "unique_counts", "unique_inverse"):
+        found, expected = getattr(sv, name)(a), getattr(xp, name)(x)
+        assert found._fields == expected._fields
+        for one, other in zip(found, expected, strict=True):
+            same(one, other, name)
+    if "int" in str(x.dtype):
+        assert np.array_equal(sv.isin(a, a[0]).numpy(), np.isin(to_numpy(x), to_numpy(x)[0]))
 
 
 @pytest.mark.parametrize("one", ALL)
@@ -280,7 +319,9 @@ def test_limits(name: str) -> None:
         assert sv.isdtype(getattr(sv, name), kind) == xp.isdtype(getattr(xp, name), kind)
 
 
-@pytest.mark.parametrize("operator", ["+", "-", "*", "/", "//", "%", "**", "&", "|", "^", "<<", ">>", "==", "!=", "<", "<=", ">", ">="])
+@pytest.mark.parametrize(
+    "operator", ["+", "-", "*", "/", "//", "%", "**", "&", "|", "^", "<<", ">>", "==", "!=", "<", "<=", ">", ">="]
+)
 @pytest.mark.parametrize("name", ALL)
 def test_operators_beside_numbers(operator: str, name: str) -> None:
     elements = [True, False, True] if name == "bool" else [3, 5, 2]
@@ -302,8 +343,36 @@ def test_every_name_is_tested() -> None:
     """The standard's names that this package has: each is above, or in the list of those that other files test."""
     with open(__file__) as file:
         text = file.read()
-    elsewhere = {"__array_api_version__", "__version__", "result_type", "asarray", "bool", *ALL, "empty", "ones_like", "zeros_like", "empty_like", "broadcast_arrays", "broadcast_shapes", "e", "inf", "nan", "pi", "newaxis", "__array_namespace_info__", *OWN}
+    elsewhere = {
+        "__array_api_version__",
+        "__version__",
+        "from_dlpack",
+        "result_type",
+        "asarray",
+        "bool",
+        *ALL,
+        "empty",
+        "ones_like",
+        "zeros_like",
+        "empty_like",
+        "broadcast_arrays",
+        "broadcast_shapes",
+        "e",
+        "inf",
+        "nan",
+        "pi",
+        "newaxis",
+        "__array_namespace_info__",
+        *OWN,
+    }
     names = [name for name in xp.__all__ if hasattr(sv, name)]
     assert len(names) > 110
-    missing = [name for name in names if name not in elsewhere and f'"{name}"' not in text and f"sv.{name}(" not in text and f"{name}_like" not in text]
+    missing = [
+        name
+        for name in names
+        if name not in elsewhere
+        and f'"{name}"' not in text
+        and f"sv.{name}(" not in text
+        and f"{name}_like" not in text
+    ]
     assert missing == []

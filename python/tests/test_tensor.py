@@ -12,7 +12,20 @@ import pytest
 
 import streamvm as sv
 
-NAMES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
+NAMES = [
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -24,10 +37,13 @@ def test_elements_go_in_and_come_out(name: str, shape: tuple[int, ...]) -> None:
     assert tensor.nbytes == array.nbytes
     assert np.array_equal(tensor.numpy(), array)
     assert np.array_equal(np.asarray(tensor), array)
-    assert tensor.numpy().dtype == array.dtype
+    assert isinstance(tensor.numpy(), np.ndarray) and tensor.numpy().dtype == array.dtype
 
 
-@pytest.mark.parametrize("array", [np.arange(12).reshape(3, 4)[:, ::2], np.arange(12).reshape(3, 4).T, np.arange(5)[::-1], np.arange(3, dtype=">i4")])
+@pytest.mark.parametrize(
+    "array",
+    [np.arange(12).reshape(3, 4)[:, ::2], np.arange(12).reshape(3, 4).T, np.arange(5)[::-1], np.arange(3, dtype=">i4")],
+)
 def test_arrays_with_gaps_or_of_the_other_byte_order(array: np.ndarray) -> None:
     assert np.array_equal(sv.asarray(array).numpy(), array)
 
@@ -99,7 +115,11 @@ def test_operators_in_place_keep_the_dtype() -> None:
 
 
 def test_numbers_that_a_dtype_cannot_hold_are_refused() -> None:
-    for call in (lambda: sv.asarray([1], dtype=sv.int8) + 300, lambda: sv.full((2,), -1, dtype=sv.uint8), lambda: sv.full((2,), 1.5, dtype=sv.int32)):
+    for call in (
+        lambda: sv.asarray([1], dtype=sv.int8) + 300,
+        lambda: sv.full((2,), -1, dtype=sv.uint8),
+        lambda: sv.full((2,), 1.5, dtype=sv.int32),
+    ):
         with pytest.raises(ValueError):
             call()
 
@@ -116,7 +136,12 @@ def test_what_is_no_tensor_is_no_operand() -> None:
 
 
 def test_single_elements_are_numbers() -> None:
-    assert (int(sv.asarray(3)), float(sv.asarray(1.5)), complex(sv.asarray(2.0)), bool(sv.asarray([0]))) == (3, 1.5, 2, False)
+    assert (int(sv.asarray(3)), float(sv.asarray(1.5)), complex(sv.asarray(2.0)), bool(sv.asarray([0]))) == (
+        3,
+        1.5,
+        2,
+        False,
+    )
     assert [1, 2, 3][sv.asarray(1)] == 2
     assert sv.asarray(2**63, dtype=sv.uint64).item() == 2**63
     assert isinstance(sv.asarray(True).item(), bool)

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from typing import Any, overload
 
-from . import _core
 from ._core import Program, Tensor
 
 
@@ -32,7 +31,9 @@ class Compiled:
             raise TypeError(f"{self._name} needs a tensor: a compiled function computes with its arguments")
         for place, tensor in enumerate(tensors):
             if not isinstance(tensor, Tensor):
-                raise TypeError(f"argument {place} of {self._name} is a {type(tensor).__name__}, and a compiled function takes tensors; convert it by asarray")
+                raise TypeError(
+                    f"argument {place} of {self._name} is a {type(tensor).__name__}, and a compiled function takes tensors; convert it by asarray"
+                )
         vm = tensors[0]._vm
         key = (vm, tuple(tensor._signature() for tensor in tensors))
         program = self._programs.get(key)

@@ -163,7 +163,9 @@ def linspace(
     return current_vm()._linspace((float(start), last, num), dtype or default_float, device or default_device)
 
 
-def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: str | None = None) -> Tensor:
+def eye(
+    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: str | None = None
+) -> Tensor:
     """A matrix with ones on the diagonal that is `k` to the right of the main one, and zeros elsewhere; float32 by default."""
     columns = n_rows if n_cols is None else n_cols
     rows, columns = _shape((n_rows, columns))

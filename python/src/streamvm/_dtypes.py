@@ -69,7 +69,9 @@ def result_type(*arrays_and_dtypes: Tensor | DType | bool | int | float) -> DTyp
     for number in dtypes:
         if isinstance(number, DType):
             continue
-        kinds = ("bool",) if isinstance(number, bool) else ("numeric",) if isinstance(number, int) else ("real floating",)
+        kinds = (
+            ("bool",) if isinstance(number, bool) else ("numeric",) if isinstance(number, int) else ("real floating",)
+        )
         if not isdtype(found, kinds):
             raise TypeError(f"{number!r} does not fit tensors of {found}")
     return found

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from . import _core
 from ._core import DType, Tensor
 from ._dtypes import isdtype
+from ._errors import DTypeError
 
 Operand = Tensor | bool | int | float
 
@@ -14,10 +15,12 @@ Operand = Tensor | bool | int | float
 def _check(name: str, dtype: DType, kind: str | tuple[str, ...]) -> None:
     if not isdtype(dtype, kind):
         kinds = kind if isinstance(kind, str) else " or ".join(kind)
-        raise TypeError(f"{name} takes {kinds} dtypes, and the tensor has {dtype}")
+        raise DTypeError(f"{name} takes {kinds} dtypes, and the tensor has {dtype}")
 
 
-def _unary(name: str, op: str, kind: str | tuple[str, ...], what: str, same: str | None = None) -> Callable[[Tensor], Tensor]:
+def _unary(
+    name: str, op: str, kind: str | tuple[str, ...], what: str, same: str | None = None
+) -> Callable[[Tensor], Tensor]:
     """A function of one tensor; of the kind `same` it gives the tensor as it is."""
 
     def function(x: Tensor, /) -> Tensor:
@@ -57,7 +60,11 @@ def _binary(name: str, op: str, kind: str | tuple[str, ...], what: str) -> Calla
         return result
 
     kinds = kind if isinstance(kind, str) else " and ".join(kind)
-    return _named(function, name, f"{what}, for {kinds} dtypes. The shapes broadcast, and the dtypes are promoted; one operand may be a number of Python.")
+    return _named(
+        function,
+        name,
+        f"{what}, for {kinds} dtypes. The shapes broadcast, and the dtypes are promoted; one operand may be a number of Python.",
+    )
 
 
 _REAL, _NUMBER, _INTEGER, _BOOL = "real floating", "numeric", "integral", "bool"
@@ -132,6 +139,12 @@ def positive(x: Tensor, /) -> Tensor:
     return x._copy()
 
 
+def conj(x: Tensor, /) -> Tensor:
+    """The tensor, copied, for numeric dtypes: real numbers are their own conjugates."""
+    _check("conj", x.dtype, _NUMBER)
+    return x._copy()
+
+
 def square(x: Tensor, /) -> Tensor:
     """x * x, for numeric dtypes."""
     _check("square", x.dtype, _NUMBER)
@@ -185,4 +198,3 @@ def log_softmax(x: Tensor, /, *, axis: int = -1) -> Tensor:
     """The logarithm of `softmax`, for real floating dtypes."""
     _check("log_softmax", x.dtype, _REAL)
     return x._along("log_softmax", axis)
-

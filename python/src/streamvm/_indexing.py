@@ -23,8 +23,14 @@ def _split(x: Tensor, key: Any) -> tuple[int, Tensor]:
     parts = list(key) if isinstance(key, tuple) else [key]
     arrays = [part for part in parts if isinstance(part, (Tensor, bool))]
     others = [part for part in parts if not isinstance(part, (Tensor, bool))]
-    if len(arrays) != 1 or not isinstance(arrays[0], Tensor) or any(part is not Ellipsis and part != slice(None) for part in others):
-        raise IndexError("a key has one tensor, and beside it whole axes alone; index by the other parts first, as in x[1][mask]")
+    if (
+        len(arrays) != 1
+        or not isinstance(arrays[0], Tensor)
+        or any(part is not Ellipsis and part != slice(None) for part in others)
+    ):
+        raise IndexError(
+            "a key has one tensor, and beside it whole axes alone; index by the other parts first, as in x[1][mask]"
+        )
     axis = next(place for place, part in enumerate(parts) if isinstance(part, Tensor))
     if Ellipsis in parts[:axis]:
         taken = arrays[0].ndim if arrays[0].dtype == _core.bool else 1
@@ -47,7 +53,7 @@ def taken(x: Tensor, key: Any) -> Tensor:
 
 
 def set_item(x: Tensor, key: Any, value: Any) -> None:
-    """Writes what a key names: by a number, or by a tensor that broadcasts to it and whose dtype is promoted to that of `x`."""
+    """Writes what a key names: a number, or a tensor that broadcasts to it and whose dtype is promoted to that of `x`. For more than a number behind a mask it waits for the mask."""
     parts = key if isinstance(key, tuple) else (key,)
     if not any(isinstance(part, (Tensor, bool)) for part in parts):
         _write(x[_forwards(key)], value)
@@ -58,22 +64,26 @@ def set_item(x: Tensor, key: Any, value: Any) -> None:
     last = axis + array.ndim
     if x.shape[axis:last] != array.shape:
         raise IndexError(f"the mask has the shape {array.shape}, and the tensor has {x.shape[axis:last]} there")
-    # A mask is as the tensor on its axes, and of one element on the ones after them.
-    mask = array._reshape([*array.shape, *[1] * (x.ndim - last)])
-    if isinstance(value, Tensor) and value.ndim > 0:
-        raise IndexError("behind a mask a number is written, or a tensor without axes; use where for more")
-    number = value if isinstance(value, Tensor) else _like(x, value)
-    _check(x, number)
-    x._assign(mask._where(number if number.dtype == x.dtype else number._cast(x.dtype), x)._broadcast_to(list(x.shape)))
-
-
-def _like(x: Tensor, value: Any) -> Tensor:
-    return x._vm._full([], value, x.dtype, x.device)
+    values = value if isinstance(value, Tensor) else x._vm._full([], value, x.dtype, x.device)
+    _check(x, values)
+    values = values if values.dtype == x.dtype else values._cast(x.dtype)
+    if values.ndim == 0:
+        # A mask is as the tensor on its axes, and of one element on the ones after them.
+        mask = array._reshape([*array.shape, *[1] * (x.ndim - last)])
+        x._assign(mask._where(values, x)._broadcast_to(list(x.shape)))
+        return
+    if array.ndim != x.ndim:
+        raise IndexError("several elements are written by a mask of all axes; use where for others")
+    places = _places(array)
+    elements = x._reshape([x.size])._scatter(places, values._broadcast_to(list(places.shape)), 0)
+    x._assign(elements._reshape(list(x.shape)))
 
 
 def _check(x: Tensor, value: Tensor) -> None:
     if _core.result_type(x.dtype, value.dtype) != x.dtype:
-        raise TypeError(f"elements of {value.dtype} cannot be written to a tensor of {x.dtype}; convert them first, as with value.astype(...)")
+        raise TypeError(
+            f"elements of {value.dtype} cannot be written to a tensor of {x.dtype}; convert them first, as with value.astype(...)"
+        )
 
 
 def _write(view: Tensor, value: Any) -> None:
@@ -84,7 +94,9 @@ def _write(view: Tensor, value: Any) -> None:
     elif isinstance(value, (bool, int, float)):
         view._fill(value)
     else:
-        raise TypeError(f"tensors and numbers are written, and no {type(value).__name__}; make a tensor of it first, by asarray")
+        raise TypeError(
+            f"tensors and numbers are written, and no {type(value).__name__}; make a tensor of it first, by asarray"
+        )
 
 
 def _is_backwards(part: Any) -> bool:

@@ -95,12 +95,12 @@ def repeat(x: Tensor, repeats: int, /, *, axis: int | None = None) -> Tensor:
     return expand_dims(x, axis=place + 1)._broadcast_to(shape)._reshape(shape_after)
 
 
-def reshape(x: Tensor, /, shape: Sequence[int], *, copy: bool | None = None) -> Tensor:
+def reshape(x: Tensor, /, shape: Axes, *, copy: bool | None = None) -> Tensor:
     """The elements in another shape, in the order of rows: a view where one is possible. One size may be -1: what the others leave.
 
     `copy=True` always copies; `copy=False` raises ValueError where there is no view.
     """
-    sizes = [shape] if isinstance(shape, int) else list(shape)
+    sizes: list[int] = [shape] if isinstance(shape, int) else list(shape)
     if sizes.count(-1) > 1 or any(size < -1 for size in sizes):
         raise ValueError(f"a shape has sizes from 0 on and at most one -1, and this is {tuple(sizes)}")
     if -1 in sizes:

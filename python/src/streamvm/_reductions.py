@@ -101,7 +101,28 @@ def any(x: Tensor, /, *, axis: Axes | None = None, keepdims: bool = False) -> Te
     return _truth(x)._reduce("any", _axes(axis), keepdims)
 
 
-def cumulative_sum(x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
+def count_nonzero(x: Tensor, /, *, axis: Axes | None = None, keepdims: bool = False) -> Tensor:
+    """How many elements over axes, or all, are true or not 0, as int64."""
+    return _truth(x)._cast(_core.int64)._reduce("sum", _axes(axis), keepdims)
+
+
+def diff(
+    x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
+) -> Tensor:
+    """The differences of neighbours along an axis, `n` times over; with other tensors before and after. For numeric dtypes."""
+    _check("diff", x.dtype, "numeric")
+    place = _place(axis, x.ndim)
+    parts = [part for part in (prepend, x, append) if part is not None]
+    result = _core.concat(parts, place) if len(parts) > 1 else x
+    before = (slice(None),) * place
+    for _ in range(n):
+        result = result[(*before, slice(1, None))] - result[(*before, slice(None, -1))]
+    return result._copy() if n == 0 else result
+
+
+def cumulative_sum(
+    x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Tensor:
     """The sum of all elements up to each place of an axis; with `include_initial`, a 0 before them. Integers are added up in 64 bits, and wrap."""
     _check("cumulative_sum", x.dtype, "numeric")
     if axis is None:

@@ -1,0 +1,78 @@
+"""Results whose shapes depend on elements: they wait for their arguments, and NumPy computes them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy
+
+from ._core import Tensor
+from ._creation import asarray
+from ._elementwise import _check
+
+
+class UniqueAll(NamedTuple):
+    """What `unique_all` gives."""
+
+    values: Tensor
+    indices: Tensor
+    inverse_indices: Tensor
+    counts: Tensor
+
+
+class UniqueCounts(NamedTuple):
+    """What `unique_counts` gives."""
+
+    values: Tensor
+    counts: Tensor
+
+
+class UniqueInverse(NamedTuple):
+    """What `unique_inverse` gives."""
+
+    values: Tensor
+    inverse_indices: Tensor
+
+
+def _unique(x: Tensor) -> list[Tensor]:
+    values, indices, inverse, counts = numpy.unique(
+        x.numpy(), return_index=True, return_inverse=True, return_counts=True, equal_nan=False
+    )
+    found: list[Any] = [values, indices, inverse.reshape(x.shape), counts]
+    return [asarray(array, device=x.device) for array in found]
+
+
+def unique_all(x: Tensor, /) -> UniqueAll:
+    """The different elements in order, where each is first, for each element of `x` which of them it is, and how often each is there. Waits for `x`. Each NaN differs from others."""
+    return UniqueAll(*_unique(x))
+
+
+def unique_counts(x: Tensor, /) -> UniqueCounts:
+    """The different elements in order, and how often each is there. Waits for `x`."""
+    values, _, _, counts = _unique(x)
+    return UniqueCounts(values, counts)
+
+
+def unique_inverse(x: Tensor, /) -> UniqueInverse:
+    """The different elements in order, and for each element of `x` which of them it is. Waits for `x`."""
+    values, _, inverse, _ = _unique(x)
+    return UniqueInverse(values, inverse)
+
+
+def unique_values(x: Tensor, /) -> Tensor:
+    """The different elements in order. Waits for `x`."""
+    return _unique(x)[0]
+
+
+def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
+    """For each axis the places of the elements that are true or not 0, in the order of rows. Waits for `x`."""
+    if x.ndim == 0:
+        raise ValueError("nonzero needs a tensor with axes")
+    return tuple(asarray(places, device=x.device) for places in numpy.nonzero(x.numpy()))
+
+
+def isin(x1: Tensor, x2: Tensor, /, *, invert: bool = False) -> Tensor:
+    """Whether each element of `x1` is one of those of `x2`, or is not, if `invert`. Waits for both. For dtypes of integers."""
+    _check("isin", x1.dtype, "integral")
+    _check("isin", x2.dtype, "integral")
+    return asarray(numpy.isin(x1.numpy(), x2.numpy(), invert=invert), device=x1.device)
