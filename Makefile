@@ -16,7 +16,7 @@ ONLY ?=
 WRITE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help model model-test bench-model bench-serve diff lists bench-engine bench-curves bench-peers bench-beside bench-kernels bench-taskbench bench-planner bench-instr shuttle run test test-long test-page lint bench doc ci weight ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan
+.PHONY: help wheel test-python bench-python model model-test bench-model bench-serve diff lists bench-engine bench-curves bench-peers bench-beside bench-kernels bench-taskbench bench-planner bench-instr shuttle run test test-long test-page lint bench doc ci weight ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -228,7 +228,28 @@ test-page: diff-tools ## the page of `streamvm inspect`, and traces in the page 
 	$(CARGO) build --quiet --release -p streamvm-cli
 	$(call PAGE,$(TARGET)/release/streamvm)
 
-# The command is what `weight.py` has built, and the counts build upon it.
+# Of the Python package; maturin builds it with what the command's release build has made, where both have one target folder.
+PYTHON = $(abspath $(TARGET))/python
+.PHONY: python-tools
+python-tools:
+	@{ python3 -m venv --clear $(PYTHON) && $(PYTHON)/bin/pip install --quiet -r python/tests/requirements.txt; } || { \
+	    echo "the Python package is built and tested in a virtual environment: install python3 with venv, and let pip reach PyPI or another index"; exit 1; }
+
+wheel: python-tools ## the wheel of the Python package, in target/wheels (needs python3 and PyPI)
+	rm -rf $(abspath $(TARGET))/wheels
+	cd python && $(PYTHON)/bin/maturin build --quiet --release --out $(abspath $(TARGET))/wheels
+
+# As a user has it: without a Rust toolchain.
+test-python: wheel ## the tests of the Python package, from the wheel in a fresh virtual environment; types and style (needs python3 and PyPI)
+	$(PYTHON)/bin/pip install --quiet --no-deps $(abspath $(TARGET))/wheels/*.whl
+	cd python && $(PYTHON)/bin/ruff check --quiet && $(PYTHON)/bin/ruff format --quiet --check && $(PYTHON)/bin/mypy
+	cd python && PATH=/usr/bin:/bin $(PYTHON)/bin/python -B -m pytest -p no:cacheprovider
+
+bench-python: wheel ## calls of the Python package beside NumPy, and PyTorch and JAX where they are installed in PEERS, a python (needs python3 and PyPI)
+	$(PYTHON)/bin/pip install --quiet --no-deps $(abspath $(TARGET))/wheels/*.whl
+	$(PYTHON)/bin/python -B python/bench.py $(PEERS)
+
+# The command is what `weight.py` has built, and the counts and the wheel build upon it.
 ci: lint test-long diff-tools ## what CI runs
 	python3 -B benches/weight/weight.py --check --target $(TARGET)/weight
 	# Side by side: each of them compiles with one core for much of its time.
@@ -238,3 +259,4 @@ ci: lint test-long diff-tools ## what CI runs
 	$(TARGET)/weight/release/streamvm run --stats --compiled examples/program.svm
 	$(call PAGE,$(TARGET)/weight/release/streamvm)
 	$(call DIFF,$(TARGET)/weight/release/streamvm)
+	CARGO_TARGET_DIR=$(abspath $(TARGET))/weight $(MAKE) test-python

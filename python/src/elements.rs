@@ -5,7 +5,7 @@ use numpy::{PyArrayDyn, PyArrayMethods};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use streamvm::{DType, Element, Error, FnContext, FnError, Tensor, Vm};
+use streamvm::{DType, Element, Error, FnContext, FnError, Place, Tensor, Vm};
 
 /// Runs code with the type of a dtype that NumPy has.
 macro_rules! of_dtype {
@@ -74,16 +74,22 @@ fn copied<T: Element + numpy::Element>(array: &Bound<'_, PyAny>) -> PyResult<Vec
     Ok(array.as_slice()?.to_vec())
 }
 
-/// A tensor in the memory of the host with the elements of an array, which has no gaps.
+/// A tensor with the elements of an array, which has no gaps.
 ///
 /// # Errors
-/// The array has another dtype; those of [`Vm::from_slice`].
-pub(crate) fn tensor_of(vm: &Vm, array: &Bound<'_, PyAny>, dtype: DType, shape: &[usize]) -> PyResult<Tensor> {
+/// The array has another dtype; those of [`Vm::from_slice_on`].
+pub(crate) fn tensor_of(
+    vm: &Vm,
+    array: &Bound<'_, PyAny>,
+    dtype: DType,
+    shape: &[usize],
+    place: Place,
+) -> PyResult<Tensor> {
     of_dtype!(
         dtype,
         T => {
             let elements = copied::<T>(array)?;
-            crate::waiting::call(array.py(), || vm.from_slice(&elements, shape))
+            crate::waiting::call(array.py(), || vm.from_slice_on(place, &elements, shape))
         },
         Err(no_such_dtype())
     )

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyFloat};
 use streamvm::{DeviceId, Error, Generator, Lane, Mode, Place, Scalar, Tensor, TraceConfig, Vm};
 
 use crate::dtypes::AnyDType;
@@ -200,8 +201,7 @@ impl PyVm {
     ) -> PyResult<PyTensor> {
         let (py, engine) = (slf.py(), &slf.get().engine);
         let place = place_named(py, device)?;
-        let on_host = elements::tensor_of(engine.vm(), array, dtype.0, &shape)?;
-        let tensor = if place == Place::Host { on_host } else { waiting::call(py, || on_host.to(place))? };
+        let tensor = elements::tensor_of(engine.vm(), array, dtype.0, &shape, place)?;
         Ok(PyTensor::new(engine, tensor))
     }
 
@@ -277,16 +277,31 @@ impl PyVm {
 }
 
 /// A number of Python.
-#[derive(FromPyObject, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(crate) enum Number {
-    #[pyo3(transparent, annotation = "bool")]
     Bool(bool),
-    #[pyo3(transparent, annotation = "int")]
     Int(i64),
-    #[pyo3(transparent, annotation = "int")]
     Large(u64),
-    #[pyo3(transparent, annotation = "float")]
     Float(f64),
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Number {
+    type Error = PyErr;
+
+    /// By its type: a conversion that fails makes an exception, which takes longer than the rest of a call.
+    fn extract(given: Borrowed<'a, 'py, PyAny>) -> PyResult<Number> {
+        if given.is_instance_of::<PyFloat>() {
+            return Ok(Number::Float(given.extract()?));
+        }
+        if given.is_instance_of::<PyBool>() {
+            return Ok(Number::Bool(given.extract()?));
+        }
+        match given.extract::<i64>() {
+            Ok(value) => Ok(Number::Int(value)),
+            // Above the range of one is that of the other; what is neither is a float, or nothing.
+            Err(_) => given.extract().map(Number::Large).or_else(|_| given.extract().map(Number::Float)),
+        }
+    }
 }
 
 impl Number {

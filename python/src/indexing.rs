@@ -119,7 +119,7 @@ pub(crate) fn view(tensor: &Tensor, key: &Bound<'_, PyAny>) -> PyResult<Option<T
     let offset = if shape.elements() == 0 { 0 } else { offset };
     let layout = Layout::with_strides(shape, &new_strides, offset)
         .map_err(|error| crate::errors::usage(py, &error.to_string()))?;
-    let view = waiting::call(py, || tensor.owner().view(layout))?;
+    let view = waiting::at_once(py, || tensor.owner().view(layout))?;
     let backwards = !flipped.is_empty() && view.numel() > 0;
     Ok(Some(if backwards { waiting::call(py, || view.flip(&flipped))? } else { view }))
 }

@@ -2,18 +2,18 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | [`caller`] | the line of the Python program that calls, as the site of what the call submits |
-//! | [`waiting`] | calls into the engine: without the interpreter's lock, and ended by Ctrl-C |
-//! | [`errors`] | Python exceptions from the engine's errors |
-//! | [`dtypes`] | dtypes, and which one two of them give |
-//! | [`engine`] | the class `Vm`, and the end of engines before that of the interpreter |
-//! | [`tensor`] | the class `Tensor` |
-//! | [`operators`] | its operators |
-//! | [`axes`] | axes as Python counts them |
-//! | [`indexing`] | keys in brackets, as views |
-//! | [`elements`] | elements from and to NumPy arrays |
-//! | [`functions`] | Python functions as instructions |
-//! | [`programs`] | recorded functions |
+//! | `caller` | the line of the Python program that calls, as the site of what the call submits |
+//! | `waiting` | calls into the engine: without the interpreter's lock, and ended by Ctrl-C |
+//! | `errors` | Python exceptions from the engine's errors |
+//! | `dtypes` | dtypes, and which one two of them give |
+//! | `engine` | the class `Vm`, and the end of engines before that of the interpreter |
+//! | `tensor` | the class `Tensor` |
+//! | `operators` | its operators |
+//! | `axes` | axes as Python counts them |
+//! | `indexing` | keys in brackets, as views |
+//! | `elements` | elements from and to NumPy arrays |
+//! | `functions` | Python functions as instructions |
+//! | `programs` | recorded functions |
 #![deny(unsafe_code)]
 
 use pyo3::prelude::*;

@@ -39,9 +39,7 @@ fn beside<'a>(given: &'a Bound<'_, PyAny>, dtype: DType) -> PyResult<Option<Besi
             "a tensor of {name} cannot stand beside a number of type {kind}; convert the tensor first, as with x.astype(streamvm.float32)"
         )));
     }
-    let number: Number = given.extract()?;
-    // So that 1 << 70 fits a float.
-    Ok(Some(Beside::Number(number)))
+    Ok(Some(Beside::Number(given.extract()?)))
 }
 
 /// The tensor in this dtype.

@@ -39,6 +39,10 @@ impl PyTensor {
         Ok(self.like(waiting::call(py, || make(&self.tensor))?))
     }
 
+    fn view(&self, py: Python<'_>, make: impl FnOnce(&Tensor) -> Result<Tensor, Error>) -> PyResult<PyTensor> {
+        Ok(self.like(waiting::at_once(py, || make(&self.tensor))?))
+    }
+
     fn only<T: streamvm::Element>(&self, py: Python<'_>, dtype: DType) -> PyResult<T> {
         let tensor = converted(py, &self.tensor, dtype)?;
         waiting::call(py, || tensor.wait())?;
@@ -99,7 +103,7 @@ impl PyTensor {
                 self.tensor.rank()
             )));
         }
-        self.made(py, Tensor::t)
+        self.view(py, Tensor::t)
     }
 
     /// The last two axes exchanged, a view.
@@ -109,7 +113,7 @@ impl PyTensor {
         if rank < 2 {
             return Err(PyValueError::new_err(format!("mT is of matrices, and the tensor has {rank} axes")));
         }
-        self.made(py, |tensor| tensor.transpose(rank - 2, rank - 1))
+        self.view(py, |tensor| tensor.transpose(rank - 2, rank - 1))
     }
 
     /// Whether what was issued last for these elements has passed, failed or not. Never blocks.
@@ -234,12 +238,12 @@ impl PyTensor {
     }
 
     /// A copy by value, for `pickle`.
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyAny>, PyDType, String))> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let make = py.import("streamvm._creation")?.getattr("unpickled")?;
         let dtype = self.tensor.dtype();
         let numpy_has_it = if dtype == DType::BF16 { DType::F32 } else { dtype };
         let array = elements::array_of(py, &converted(py, &self.tensor, numpy_has_it)?)?;
-        Ok((make, (array, PyDType(dtype), self.device())))
+        Ok((make, (array, PyDType(dtype), self.device())).into_pyobject(py)?.into_any())
     }
 
     #[pyo3(signature = (*, api_version = None))]
@@ -546,17 +550,17 @@ impl PyTensor {
 
     /// The view in this shape; None if there is none.
     fn _try_reshape(&self, py: Python<'_>, shape: Vec<usize>) -> PyResult<Option<PyTensor>> {
-        Ok(waiting::call(py, || self.tensor.try_reshape(&shape))?.map(|view| self.like(view)))
+        Ok(waiting::at_once(py, || self.tensor.try_reshape(&shape))?.map(|view| self.like(view)))
     }
 
     fn _permute(&self, py: Python<'_>, axes: Vec<isize>) -> PyResult<PyTensor> {
         let rank = self.tensor.rank();
         let axes = axes.into_iter().map(|axis| axes::axis(axis, rank)).collect::<PyResult<Vec<usize>>>()?;
-        self.made(py, |tensor| tensor.permute(&axes))
+        self.view(py, |tensor| tensor.permute(&axes))
     }
 
     fn _broadcast_to(&self, py: Python<'_>, shape: Vec<usize>) -> PyResult<PyTensor> {
-        self.made(py, |tensor| tensor.broadcast_to(&shape))
+        self.view(py, |tensor| tensor.broadcast_to(&shape))
     }
 
     fn _roll(&self, py: Python<'_>, shift: i64, axis: isize) -> PyResult<PyTensor> {
@@ -607,7 +611,7 @@ fn op_named(py: Python<'_>, name: &str) -> PyResult<Op> {
     name.parse().map_err(|_| errors::usage(py, &format!("there is no op {name:?}")))
 }
 
-fn tensors_of<'a>(tensors: &'a [Py<PyTensor>]) -> Option<(&'a PyTensor, Vec<&'a Tensor>)> {
+fn tensors_of(tensors: &[Py<PyTensor>]) -> Option<(&PyTensor, Vec<&Tensor>)> {
     Some((tensors.first()?.get(), tensors.iter().map(|it| &it.get().tensor).collect()))
 }
 

@@ -22,6 +22,14 @@ pub(crate) fn call<T: Send>(py: Python<'_>, f: impl FnMut() -> Result<T, Error> 
     call_within(py, None, f)
 }
 
+/// Calls `f`, which neither waits nor submits, as a view.
+///
+/// # Errors
+/// The exception of the engine's error.
+pub(crate) fn at_once<T>(py: Python<'_>, f: impl FnOnce() -> Result<T, Error>) -> PyResult<T> {
+    f().map_err(|error| errors::exception(py, &error, None))
+}
+
 /// [`call`], with at most this time in all.
 ///
 /// # Errors

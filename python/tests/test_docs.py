@@ -46,6 +46,14 @@ def test_the_examples_of_the_page_run_one_after_the_other(capsys: pytest.Capture
     assert "float32 (3,) cpu:0" in printed and "divides by zero at element 1" in printed
 
 
+def test_the_example_of_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = re.findall(
+        r"^```text\n(import streamvm.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    exec(block, {})
+    assert capsys.readouterr().out == "[1. 9.]\n"
+
+
 @pytest.mark.parametrize("example", sorted(path.name for path in (ROOT / "python" / "examples").glob("*.py")))
 def test_examples(example: str) -> None:
     file = ROOT / "python" / "examples" / example

@@ -36,7 +36,7 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("shape", [(), (0,), (2, 0), (3, 4)])
 def test_numpy_takes_tensors_and_gives_arrays_by_dlpack(name: str, shape: tuple[int, ...]) -> None:
-    array = (np.arange(np.prod(shape, dtype=int)).reshape(shape) % 2).astype(name)
+    array = np.asarray(np.arange(np.prod(shape, dtype=int)).reshape(shape) % 2, dtype=name)
     tensor = sv.from_dlpack(array)
     assert (str(tensor.dtype), tensor.shape) == (name, shape)
     back = np.from_dlpack(tensor)

@@ -22,6 +22,38 @@ impl Vm {
         self.create(HOST, T::DTYPE, elements.len(), shape, T::as_bytes(elements))
     }
 
+    /// A tensor of `shape` on `place`, with a copy of `elements` in row-major order. They are copied at once into memory that the host can access, as that of a CPU;
+    /// for other devices this is [`from_slice`](Vm::from_slice) and [`Tensor::to`].
+    ///
+    /// ```
+    /// # fn main() -> Result<(), streamvm::Error> {
+    /// use streamvm::{DeviceId, Vm};
+    /// let (vm, cpu) = (Vm::builder().build()?, DeviceId::cpu(0));
+    /// let x = vm.from_slice_on(cpu, &[1.0f32, 2.0], &[2])?;
+    /// assert_eq!((x.device(), x.to_vec::<f32>()?), (Some(cpu), vec![1.0, 2.0]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Vm::from_slice`] and [`Tensor::to`].
+    #[track_caller]
+    pub fn from_slice_on<T: Element>(
+        &self,
+        place: impl Into<Place>,
+        elements: &[T],
+        shape: &[usize],
+    ) -> Result<Tensor, Error> {
+        let place = place.into();
+        match place.device() {
+            Some(device) if device.kind.info().host_memory => {
+                self.create((place, MemoryKind::Device), T::DTYPE, elements.len(), shape, T::as_bytes(elements))
+            }
+            Some(_) => self.from_slice(elements, shape)?.to(place),
+            None => self.from_slice(elements, shape),
+        }
+    }
+
     /// A tensor of `shape` in pinned host memory of `device`, with a copy of `elements` in row-major order. The device copies from it
     /// without staging. Callers' functions can access it as they access host tensors. Waits as [`Vm::from_slice`] does.
     ///

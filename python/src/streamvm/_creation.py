@@ -54,6 +54,14 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
         return tensor._copy() if copy and tensor is obj else tensor
     if copy is False:
         raise ValueError("the elements of a NumPy array or a list are always copied")
+    if (
+        type(obj) is numpy.ndarray
+        and dtype is None
+        and obj.flags.c_contiguous
+        and obj.dtype.isnative
+        and obj.dtype.kind in "biuf"
+    ):
+        return current_vm()._from_array(obj, obj.dtype.name, obj.shape, device or default_device)
     array = numpy.asarray(obj)
     if dtype is None and not isinstance(obj, (numpy.ndarray, numpy.generic)) and not hasattr(obj, "__array__"):
         if array.dtype.kind in "iu":

@@ -21,6 +21,9 @@ def default_vm() -> _core.Vm:
     STREAMVM_ENGINE chooses how it runs ("per-device", "shared" or "inline"), and STREAMVM_TRACE a file for a trace. Any thread may call it.
     """
     global _default
+    found = _default
+    if found is not None and not found.closed:
+        return found
     with _lock:
         if _default is None or _default.closed:
             _default = _core.Vm()

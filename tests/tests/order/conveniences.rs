@@ -82,6 +82,37 @@ fn pinned_and_empty_tensors_are_made_without_elements_of_the_caller() -> Result<
     Ok(())
 }
 
+/// On a CPU without an instruction; elsewhere as a copy.
+#[test]
+fn elements_of_the_caller_go_to_a_place() -> Result<(), Error> {
+    let vm = Vm::builder().sim_devices(1).build()?;
+    let issued = || vm.stats().streams.iter().map(|stream| stream.instructions).sum::<u64>();
+    for place in [Place::Device(CPU), Place::Host, Place::Device(DeviceId::sim(0))] {
+        let before = issued();
+        let x = vm.from_slice_on(place, &[1i32, 2, 3, 4], &[2, 2])?;
+        assert_eq!(issued() > before, place == Place::Device(DeviceId::sim(0)), "{place}");
+        assert_eq!((x.place(), x.to_vec::<i32>()?), (place, vec![1, 2, 3, 4]));
+        let none = vm.from_slice_on(place, &[] as &[bool], &[0, 3])?;
+        assert_eq!((none.dims(), none.to_vec::<bool>()?), (&[0, 3][..], Vec::new()));
+        assert!(matches!(
+            vm.from_slice_on(place, &[1i32], &[2]),
+            Err(Error::Build { error: BuildError::Length { .. }, .. })
+        ));
+    }
+    // Memory that a pending instruction still uses is not written.
+    let (gate, size) = (ClosedGate::new(), 1 << 10);
+    let old = vm.zeros(CPU, DType::I32, &[size])?;
+    vm.call_fn("held", CPU, [old.update()], gate.function())?;
+    let copy = old.neg()?;
+    drop(old);
+    let new = vm.from_slice_on(CPU, &vec![7i32; size], &[size])?;
+    gate.open();
+    assert_eq!((copy.to_vec::<i32>()?, new.to_vec::<i32>()?), (vec![0; size], vec![7; size]));
+    assert!(vm.from_slice_on(DeviceId::cpu(7), &[1i32], &[1]).is_err());
+    assert_eq!(vm.races(), []);
+    Ok(())
+}
+
 #[test]
 fn a_tensor_is_ready_when_its_last_write_has_passed() -> Result<(), Error> {
     let vm = Vm::builder().build()?;
