@@ -44,6 +44,7 @@ pub use builder::copy_stream::copy_stream;
 pub use builder::instructions_builder::InstructionsBuilder;
 pub use builder::random::Generator;
 pub use builder::scope::BuilderScope;
+pub use eager::calls::Reading;
 pub use eager::passed::Passed;
 pub use engine::event::Event;
 pub use engine::interface::{Callback, Engine, EngineAddress, EngineRef, Registration, ResourceId};

@@ -14,6 +14,9 @@ struct Line {
     site: Option<Site>,
 }
 
+/// How many places a thread keeps: a program may make code as long as it runs.
+const MOST: usize = 4096;
+
 thread_local! {
     /// By the address of the code and the place in it: a line number takes time in proportion to the lines of the code.
     static LINES: RefCell<HashMap<(usize, i32), Line>> = RefCell::default();
@@ -52,7 +55,13 @@ fn of_frame(frame: &Bound<'_, PyAny>) -> PyResult<Option<Site>> {
         Some(Site::in_text(&file, line.unwrap_or(1).max(1), 1, None))
     };
     let line = Line { _code: code.unbind(), site };
-    LINES.with_borrow_mut(|lines| lines.insert(key, line));
+    let dropped = LINES.with_borrow_mut(|lines| {
+        let full = if lines.len() < MOST { HashMap::new() } else { std::mem::take(lines) };
+        lines.insert(key, line);
+        full
+    });
+    // Code may be the last that holds objects of the program, so it goes after the borrow.
+    drop(dropped);
     Ok(site)
 }
 

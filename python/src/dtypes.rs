@@ -124,7 +124,7 @@ pub(crate) fn common_or_raise(one: DType, other: DType) -> PyResult<DType> {
     common(one, other).ok_or_else(|| {
         let [one, other] = [one, other].map(|it| PyDType(it).name());
         PyTypeError::new_err(format!(
-            "{one} and {other} have no common dtype; convert one of them first, as with x.astype(streamvm.{one})"
+            "{one} and {other} have no common dtype; convert one of them first, as with streamvm.astype(x, streamvm.{one})"
         ))
     })
 }

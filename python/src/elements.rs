@@ -1,11 +1,13 @@
 //! Elements from and to NumPy arrays, copied: the engine writes a tensor later than the call that says so, and nothing would keep a reader of its memory from seeing that.
 
+use std::time::Duration;
+
 use half::f16;
 use numpy::{PyArrayDyn, PyArrayMethods};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use streamvm::{DType, Element, Error, FnContext, FnError, Place, Tensor, Vm};
+use streamvm::{DType, Element, Error, FnContext, FnError, Place, Reading, Tensor, TimeLimit, Vm};
 
 /// Runs code with the type of a dtype that NumPy has.
 macro_rules! of_dtype {
@@ -65,7 +67,9 @@ macro_rules! of_dtype {
 }
 
 fn no_such_dtype() -> PyErr {
-    PyTypeError::new_err("NumPy has no bfloat16; convert the tensor first, as with x.astype(streamvm.float32)")
+    PyTypeError::new_err(
+        "NumPy has no bfloat16; convert the tensor first, as with streamvm.astype(x, streamvm.float32)",
+    )
 }
 
 /// The elements of an array, in the order of rows.
@@ -88,6 +92,16 @@ pub(crate) fn tensor_of(
     of_dtype!(
         dtype,
         T => {
+            // Into memory that the host can access, copying waits for nothing but memory.
+            if place.device().is_none_or(|device| device.kind.info().host_memory) {
+                let array = array.cast::<PyArrayDyn<T>>()?.readonly();
+                let _at_once = TimeLimit(Duration::ZERO).enter();
+                match vm.from_slice_on(place, array.as_slice()?, shape) {
+                    Err(Error::Timeout { .. }) => {}
+                    made => return made.map_err(|error| crate::errors::exception(array.py(), &error, None)),
+                }
+            }
+            // Another thread may change the array while this one waits without the lock.
             let elements = copied::<T>(array)?;
             crate::waiting::call(array.py(), || vm.from_slice_on(place, &elements, shape))
         },
@@ -96,20 +110,36 @@ pub(crate) fn tensor_of(
 }
 
 /// Elements that a call waits for, before they are an array.
-trait Array: Send {
+trait Array: Send + Sync {
+    /// Waits for them; may be called again.
+    fn wait(&self) -> Result<(), Error>;
     fn into_array<'py>(self: Box<Self>, py: Python<'py>, shape: &[usize]) -> PyResult<Bound<'py, PyAny>>;
 }
 
-impl<T: Element + numpy::Element> Array for Vec<T> {
+impl<T: Element + numpy::Element> Array for Reading<Vec<T>> {
+    fn wait(&self) -> Result<(), Error> {
+        Reading::wait(self)
+    }
+
     fn into_array<'py>(self: Box<Self>, py: Python<'py>, shape: &[usize]) -> PyResult<Bound<'py, PyAny>> {
-        let array = numpy::PyArray1::from_vec(py, *self).reshape(shape)?.into_any();
-        // Without axes NumPy gives a number of its own.
-        if shape.is_empty() { py.import("numpy")?.call_method1("asarray", (array,)) } else { Ok(array) }
+        // They are there.
+        let elements = self.into_elements().map_err(|error| crate::errors::exception(py, &error, None))?;
+        array_from(py, elements, shape)
     }
 }
 
+fn array_from<'py, T: numpy::Element>(
+    py: Python<'py>,
+    elements: Vec<T>,
+    shape: &[usize],
+) -> PyResult<Bound<'py, PyAny>> {
+    let array = numpy::PyArray1::from_vec(py, elements).reshape(shape)?.into_any();
+    // Without axes NumPy gives a number of its own.
+    if shape.is_empty() { py.import("numpy")?.call_method1("asarray", (array,)) } else { Ok(array) }
+}
+
 fn read<T: Element + numpy::Element>(tensor: &Tensor) -> Result<Box<dyn Array>, Error> {
-    Ok(Box::new(tensor.to_vec::<T>()?))
+    Ok(Box::new(tensor.start_read::<T>()?))
 }
 
 /// A new NumPy array with the elements of the tensor, which are waited for.
@@ -118,9 +148,8 @@ fn read<T: Element + numpy::Element>(tensor: &Tensor) -> Result<Box<dyn Array>, 
 /// NumPy has no such dtype; those of [`Tensor::to_vec`].
 pub(crate) fn array_of<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
     let read = of_dtype!(tensor.dtype(), T => read::<T>, return Err(no_such_dtype()));
-    // Waits first: a try that gives up has submitted nothing.
-    crate::waiting::call(py, || tensor.wait())?;
     let elements = crate::waiting::call(py, || read(tensor))?;
+    crate::waiting::call(py, || elements.wait())?;
     elements.into_array(py, tensor.dims())
 }
 
@@ -136,7 +165,7 @@ pub(crate) fn arguments<'py>(py: Python<'py>, context: &FnContext<'_>) -> Result
             context.reads.dtype(place)?,
             T => {
                 let elements: Vec<T> = context.reads.get::<T>(place)?.to_vec();
-                Box::new(elements).into_array(py, layout.shape().dims())
+                array_from(py, elements, layout.shape().dims())
             },
             Err(no_such_dtype())
         );
@@ -161,7 +190,11 @@ pub(crate) fn write(context: &mut FnContext<'_>, place: usize, result: &Bound<'_
         )
         .into());
     }
-    let array = array.call_method("astype", (name,), Some(&casting(result.py())?))?;
+    let mut array = array.call_method("astype", (name,), Some(&casting(result.py())?))?;
+    if dtype == DType::Bool {
+        // A view may have other bytes than those of true and false.
+        array = numpy.call_method1("not_equal", (array.call_method1("view", ("uint8",))?, 0))?;
+    }
     let array = numpy.call_method1("ascontiguousarray", (array,))?;
     of_dtype!(
         dtype,

@@ -13,7 +13,7 @@ use streamvm::{DeviceId, Error, Generator, Lane, Mode, Place, Scalar, Tensor, Tr
 use crate::dtypes::AnyDType;
 use crate::functions::PythonFunction;
 use crate::tensor::PyTensor;
-use crate::{caller, elements, errors, waiting};
+use crate::{caller, elements, errors, programs, waiting};
 
 /// Whether the wait for all engines at the end of the interpreter was interrupted: then nothing waits for them.
 static ABANDONED: AtomicBool = AtomicBool::new(false);
@@ -36,7 +36,7 @@ impl Drop for Engine {
         let Some(vm) = self.0.take() else { return };
         let mut vm = Some(vm);
         if !ABANDONED.load(Ordering::Relaxed) {
-            Python::try_attach(|py| py.detach(|| vm.take()));
+            Python::try_attach(|py| py.detach(|| drop(vm.take())));
         }
         // An interpreter that has ended calls no function any longer, so a wait for one would not end.
         std::mem::forget(vm);
@@ -45,7 +45,7 @@ impl Drop for Engine {
 
 /// An engine: streams, threads and memory. Calls are issued in program order; the engine runs them on streams and waits where the data needs it.
 ///
-/// Most programs need none of their own: the functions of the package use the default engine. `with vm:` makes another one the engine of new tensors.
+/// Most programs need none of their own: the functions of the package use the default engine. `with streamvm.use(vm):` makes another one the engine of new tensors.
 ///
 /// Any thread may use it. `mode` is "threaded" (the default), "inline" or "simulated"; `sim_devices` adds simulated devices sim:0, sim:1, ...;
 /// `seed` draws the order of threads in simulated mode; `trace` names a file for a trace; `detect_races` checks each access against the order that was issued.
@@ -108,7 +108,7 @@ impl PyVm {
         Arc::ptr_eq(&self.engine, &other.engine)
     }
 
-    fn __hash__(&self) -> usize {
+    pub(crate) fn __hash__(&self) -> usize {
         Arc::as_ptr(&self.engine).addr()
     }
 
@@ -176,11 +176,31 @@ impl PyVm {
                 .unwrap_or_else(|_| "function".to_owned()),
         };
         let site = caller::site(py)?;
-        let reads: Vec<&Tensor> = reads.iter().map(|it| &it.get().tensor).collect();
         let writes: Vec<&Tensor> = writes.iter().map(|it| &it.get().tensor).collect();
+        if let Some(place) = writes.iter().position(|it| !it.layout().is_contiguous()) {
+            let text = format!(
+                "tensor {place} of `writes` has gaps between its elements; let the function write an `empty` tensor, and assign that"
+            );
+            return Err(errors::usage(py, &text));
+        }
+        let mut read = Vec::with_capacity(reads.len());
+        for (place, given) in reads.iter().map(|it| &it.get().tensor).enumerate() {
+            if writes.iter().any(|it| it.overlaps(given)) {
+                let text = format!(
+                    "tensor {place} of `reads` has memory of one of `writes`; let the function write another tensor, and assign that"
+                );
+                return Err(errors::usage(py, &text));
+            }
+            // A function gets elements without gaps.
+            read.push(if given.layout().is_contiguous() {
+                given.clone()
+            } else {
+                waiting::call(py, || given.contiguous())?
+            });
+        }
         let function = PythonFunction::new(function, site, writes.len());
         waiting::call(py, || {
-            let uses = reads.iter().map(|it| it.read()).chain(writes.iter().map(|it| it.write()));
+            let uses = read.iter().map(|it| it.read()).chain(writes.iter().map(|it| it.write()));
             let vm = self.engine.vm();
             // A try that gave up has dropped its code without a call, so the next one needs the function again.
             let function = function.again();
@@ -200,6 +220,7 @@ impl PyVm {
         device: &str,
     ) -> PyResult<PyTensor> {
         let (py, engine) = (slf.py(), &slf.get().engine);
+        programs::refuse_while_recording(py)?;
         let place = place_named(py, device)?;
         let tensor = elements::tensor_of(engine.vm(), array, dtype.0, &shape, place)?;
         Ok(PyTensor::new(engine, tensor))
@@ -271,6 +292,7 @@ impl PyVm {
 
 impl PyVm {
     fn made(&self, py: Python<'_>, make: impl Fn(&Vm) -> Result<Tensor, Error> + Sync) -> PyResult<PyTensor> {
+        programs::refuse_while_recording(py)?;
         let tensor = waiting::call(py, || make(self.engine.vm()))?;
         Ok(PyTensor::new(&self.engine, tensor))
     }
@@ -331,12 +353,13 @@ pub(crate) fn seconds(timeout: Option<f64>) -> PyResult<Option<Duration>> {
             .map_err(|error| PyValueError::new_err(format!("a timeout of {seconds} seconds cannot be: {error}")))
     };
     // What no duration can hold is longer than any wait.
-    timeout.filter(|seconds| *seconds < 1e15).map(of).transpose()
+    timeout.filter(|seconds| seconds.is_nan() || *seconds < 1e15).map(of).transpose()
 }
 
 /// Closes all engines and waits for what they have been given. The package calls it when the interpreter ends: until then Python functions can run.
 #[pyfunction]
 pub(crate) fn close_all(py: Python<'_>) -> PyResult<()> {
+    errors::forget();
     let live: Vec<Arc<Engine>> = {
         let live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
         live.iter().filter_map(Weak::upgrade).collect()
@@ -345,6 +368,8 @@ pub(crate) fn close_all(py: Python<'_>) -> PyResult<()> {
         py.detach(|| engine.vm().close());
         match waiting::call(py, || engine.vm().wait_all()) {
             Ok(()) => {}
+            // An engine of the process that this one was forked from: that has it.
+            Err(error) if error.get_type(py).name().is_ok_and(|name| name == "ClosedError") => {}
             Err(error) if error.is_instance_of::<pyo3::exceptions::PyException>(py) => {
                 // Nobody has waited for it.
                 error.write_unraisable(py, None);

@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use streamvm::{BuildError, Cause, Error, Site};
 
-/// How many exceptions of functions are kept for those who wait.
-const KEPT: usize = 64;
+/// How many exceptions of functions are kept for those who wait. Each keeps the variables of the functions that it has passed.
+const KEPT: usize = 16;
 
 /// Exceptions that functions have raised, with their texts and the lines that submitted the functions: the engine's error has the text alone.
 static RAISED: Mutex<VecDeque<(String, Option<Site>, PyErr)>> = Mutex::new(VecDeque::new());
@@ -24,6 +24,13 @@ pub(crate) fn keep(py: Python<'_>, error: PyErr, site: Option<Site>) -> String {
     // It may run code of the program, so it comes after the lock.
     drop(dropped);
     text
+}
+
+/// Drops the exceptions that are kept.
+pub(crate) fn forget() {
+    let dropped = std::mem::take(&mut *RAISED.lock().unwrap_or_else(PoisonError::into_inner));
+    // After the lock, as above.
+    drop(dropped);
 }
 
 fn raised(py: Python<'_>, text: &str, site: Site) -> Option<PyErr> {

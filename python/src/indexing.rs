@@ -41,7 +41,8 @@ fn parts(key: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Part>>> {
                 let kind = item.get_type().name().map_or_else(|_| "unknown type".to_owned(), |name| name.to_string());
                 PyTypeError::new_err(format!("a key has integers, slices, ..., None and tensors, and no {kind}"))
             })?;
-            Part::At(index.extract()?)
+            let place = index.extract::<isize>();
+            Part::At(place.map_err(|_| PyIndexError::new_err(format!("index {index} is out of range for every axis")))?)
         });
     }
     Ok(Some(parts))

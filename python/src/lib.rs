@@ -43,7 +43,7 @@ mod core {
     #[pymodule_export]
     use crate::engine::{PyLane, PyVm, close_all};
     #[pymodule_export]
-    use crate::programs::PyProgram;
+    use crate::programs::{PyProgram, is_recording};
     #[pymodule_export]
     use crate::tensor::{PyTensor, concat, stack};
 

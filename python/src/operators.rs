@@ -2,6 +2,7 @@
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyFloat, PyInt};
 use streamvm::{DType, Op, Params, Tensor};
 
@@ -16,6 +17,16 @@ pub(crate) enum Beside<'a> {
     Number(Number),
 }
 
+/// A number of NumPy as a number of Python; `None` for anything else, and for those that are numbers of Python, too.
+fn of_numpy<'py>(given: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    if given.is_instance_of::<PyInt>() || given.is_instance_of::<PyFloat>() {
+        return Ok(None);
+    }
+    static NUMBER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let number = NUMBER.import(given.py(), "numpy", "generic")?;
+    if given.is_instance(number)? { given.call_method0("item").map(Some) } else { Ok(None) }
+}
+
 /// What `given` is beside a tensor of this dtype; `None` if it is neither a tensor nor a number.
 ///
 /// # Errors
@@ -23,6 +34,12 @@ pub(crate) enum Beside<'a> {
 fn beside<'a>(given: &'a Bound<'_, PyAny>, dtype: DType) -> PyResult<Option<Beside<'a>>> {
     if let Ok(tensor) = given.cast::<PyTensor>() {
         return Ok(Some(Beside::Tensor(tensor.get())));
+    }
+    if let Some(number) = of_numpy(given)? {
+        return match beside(&number, dtype)? {
+            Some(Beside::Number(number)) => Ok(Some(Beside::Number(number))),
+            _ => Ok(None),
+        };
     }
     let fits = if given.is_instance_of::<PyBool>() {
         dtype == DType::Bool
@@ -36,10 +53,42 @@ fn beside<'a>(given: &'a Bound<'_, PyAny>, dtype: DType) -> PyResult<Option<Besi
     if !fits {
         let (kind, name) = (given.get_type().name()?, PyDType(dtype).name());
         return Err(PyTypeError::new_err(format!(
-            "a tensor of {name} cannot stand beside a number of type {kind}; convert the tensor first, as with x.astype(streamvm.float32)"
+            "a tensor of {name} cannot stand beside a number of type {kind}; convert the tensor first, as with streamvm.astype(x, streamvm.float32)"
         )));
     }
     Ok(Some(Beside::Number(given.extract()?)))
+}
+
+/// `yes` where the condition is true, and `no` elsewhere: a tensor and a tensor or a number.
+///
+/// # Errors
+/// `TypeError`: none of both is a tensor, or they have no common dtype.
+pub(crate) fn chosen(
+    py: Python<'_>,
+    condition: &Tensor,
+    yes: &Bound<'_, PyAny>,
+    no: &Bound<'_, PyAny>,
+) -> PyResult<Tensor> {
+    let tensor_of = |given: &Bound<'_, PyAny>| given.cast::<PyTensor>().ok().map(|it| it.get().tensor.clone());
+    let none = || {
+        PyTypeError::new_err(
+            "one of the last two arguments of where must be a tensor, and the other one a tensor or a number",
+        )
+    };
+    let (tensors, params) = match (tensor_of(yes), tensor_of(no)) {
+        (Some(yes), Some(no)) => {
+            let dtype = common_or_raise(yes.dtype(), no.dtype())?;
+            (vec![converted(py, &yes, dtype)?, converted(py, &no, dtype)?], Params::default())
+        }
+        (Some(tensor), None) | (None, Some(tensor)) => {
+            let (place, given) = if yes.is_instance_of::<PyTensor>() { (2, no) } else { (1, yes) };
+            let Some(Beside::Number(number)) = beside(given, tensor.dtype())? else { return Err(none()) };
+            (vec![tensor], Params::default().with_number(place, number.scalar()))
+        }
+        (None, None) => return Err(none()),
+    };
+    let tensors: Vec<&Tensor> = tensors.iter().collect();
+    waiting::call(py, || condition.op(Op::Where, &tensors, params))
 }
 
 /// The tensor in this dtype.
@@ -63,7 +112,7 @@ pub(crate) fn of_dtype(op: Op, dtype: DType) -> Op {
 fn check(op: Op, dtype: DType) -> PyResult<()> {
     if op == Op::Div && is_integer(dtype) {
         return Err(PyTypeError::new_err(
-            "a true division takes floats; use // or convert the tensors first, as with x.astype(streamvm.float32)",
+            "a true division takes floats; use // or convert the tensors first, as with streamvm.astype(x, streamvm.float32)",
         ));
     }
     Ok(())

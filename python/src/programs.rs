@@ -1,7 +1,7 @@
 //! Recorded functions: the part of `streamvm.compile` below the signature of a call.
 
-use std::cell::RefCell;
-use std::sync::Arc;
+use std::cell::{Cell, RefCell};
+use std::sync::{Arc, Weak};
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -16,7 +16,8 @@ use crate::{caller, errors, waiting};
 /// A function over tensors that was recorded for tensors of one signature and compiled. `streamvm.compile` makes and keeps them.
 #[pyclass(name = "Program", module = "streamvm._core", frozen)]
 pub(crate) struct PyProgram {
-    engine: Arc<Engine>,
+    /// It keeps no engine alive.
+    engine: Weak<Engine>,
     executable: Executable,
     /// The names of the feeds, in the order of the arguments.
     feeds: Vec<String>,
@@ -41,6 +42,7 @@ impl PyProgram {
         // The exception of the function, which the engine does not know.
         let raised: RefCell<Option<PyErr>> = RefCell::new(None);
         let mut results = None;
+        let recording = Recording::begin();
         let program = engine.vm().record(name, |r| {
             let mut record = || -> PyResult<Result<(), Error>> {
                 let mut arguments = Vec::with_capacity(feeds.len());
@@ -72,21 +74,25 @@ impl PyProgram {
                 Err(Error::shutdown())
             })
         });
+        drop(recording);
         if let Some(error) = raised.into_inner() {
             return Err(error);
         }
         let program = program.map_err(|error| errors::exception(py, &error, site))?;
         let compiled = py.detach(|| engine.vm().compile(program, &[], &CompileOptions::default()));
         let executable = compiled.map_err(|error| errors::exception(py, &error, site))?;
-        Ok(PyProgram { engine: engine.clone(), executable, feeds: names, results })
+        Ok(PyProgram { engine: Arc::downgrade(engine), executable, feeds: names, results })
     }
 
     /// Submits a run, and returns its results at once.
     fn run<'py>(&self, py: Python<'py>, feeds: Vec<Bound<'py, PyTensor>>) -> PyResult<Bound<'py, PyAny>> {
+        let Some(engine) = self.engine.upgrade() else {
+            return Err(errors::exception(py, &Error::shutdown(), None));
+        };
         let feeds: Vec<(&str, &Tensor)> =
             self.feeds.iter().map(String::as_str).zip(feeds.iter().map(|it| &it.get().tensor)).collect();
         let fetched = waiting::call(py, || self.executable.run(&feeds).map(|mut fetches| fetches.take()))?;
-        let mut tensors = fetched.into_iter().map(|tensor| PyTensor::new(&self.engine, tensor).into_pyobject(py));
+        let mut tensors = fetched.into_iter().map(|tensor| PyTensor::new(&engine, tensor).into_pyobject(py));
         match self.results {
             Some(_) => Ok(PyTuple::new(py, tensors.collect::<Result<Vec<_>, _>>()?)?.into_any()),
             None => match tensors.next() {
@@ -96,10 +102,54 @@ impl PyProgram {
         }
     }
 
+    /// Whether its engine exists.
+    #[getter]
+    fn alive(&self) -> bool {
+        self.engine.strong_count() > 0
+    }
+
     /// The compiled plan, as a text.
     fn __str__(&self) -> String {
         self.executable.compiled().to_string()
     }
+}
+
+thread_local! {
+    /// How many recordings this thread makes.
+    static RECORDINGS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// While it exists, its thread makes a recording.
+struct Recording;
+
+impl Recording {
+    fn begin() -> Recording {
+        RECORDINGS.set(RECORDINGS.get() + 1);
+        Recording
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        RECORDINGS.set(RECORDINGS.get() - 1);
+    }
+}
+
+/// Whether this thread records a function.
+#[pyfunction]
+pub(crate) fn is_recording() -> bool {
+    RECORDINGS.get() > 0
+}
+
+/// # Errors
+/// `UsageError`: this thread records a function, in which a new tensor of the engine would be of no use.
+pub(crate) fn refuse_while_recording(py: Python<'_>) -> PyResult<()> {
+    if is_recording() {
+        let text = "a compiled function makes no tensors but from its arguments; give it the tensor as an argument, write a number in its place, or make it of an argument, as by \
+                    zeros_like(x)";
+        return Err(errors::usage(py, text));
+    }
+    Ok(())
 }
 
 /// What must be the same for a program to serve another call: dtype, shape, place.

@@ -10,9 +10,9 @@ use streamvm::ep::OpClass;
 use streamvm::{Axes, DType, Error, Op, Params, Tensor};
 
 use crate::axes::{self, AxesArgument};
-use crate::dtypes::{AnyDType, PyDType, common_or_raise};
+use crate::dtypes::{AnyDType, PyDType, is_integer, is_signed};
 use crate::engine::{Engine, Number, PyVm, place_named, seconds};
-use crate::operators::{binary, converted, in_place, of_dtype};
+use crate::operators::{binary, chosen, converted, in_place, of_dtype};
 use crate::programs::signature;
 use crate::{elements, errors, indexing, waiting};
 
@@ -218,7 +218,7 @@ impl PyTensor {
     }
 
     fn __index__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        if !crate::dtypes::is_integer(self.tensor.dtype()) {
+        if !is_integer(self.tensor.dtype()) {
             return Err(PyTypeError::new_err("only a tensor of integers can be an index"));
         }
         self.item(py)
@@ -286,15 +286,23 @@ impl PyTensor {
     // Operators.
 
     fn __neg__(&self, py: Python<'_>) -> PyResult<PyTensor> {
-        self.made(py, |tensor| tensor.op(Op::Neg, &[], Params::default()))
+        if is_integer(self.tensor.dtype()) && !is_signed(self.tensor.dtype()) {
+            // It wraps.
+            return self.made(py, |tensor| tensor.op(Op::Sub, &[], Params::default().with_number(0, 0)));
+        }
+        self._unary(py, "neg")
     }
 
-    fn __pos__(&self) -> PyTensor {
-        self.like(self.tensor.clone())
+    fn __pos__(&self, py: Python<'_>) -> PyResult<PyTensor> {
+        self._copy(py)
     }
 
     fn __abs__(&self, py: Python<'_>) -> PyResult<PyTensor> {
-        self._unary(py, "abs")
+        if is_integer(self.tensor.dtype()) && !is_signed(self.tensor.dtype()) {
+            self._copy(py)
+        } else {
+            self._unary(py, "abs")
+        }
     }
 
     fn __invert__(&self, py: Python<'_>) -> PyResult<PyTensor> {
@@ -355,13 +363,16 @@ impl PyTensor {
     fn __imod__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
         in_place(other.py(), Op::Remainder, self, other)
     }
-    fn __pow__(&self, other: &Bound<'_, PyAny>, _modulus: Option<Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
+    fn __pow__(&self, other: &Bound<'_, PyAny>, modulus: Option<Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
+        refuse_modulus(modulus)?;
         binary(other.py(), Op::Pow, self, other, false)
     }
-    fn __rpow__(&self, other: &Bound<'_, PyAny>, _modulus: Option<Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
+    fn __rpow__(&self, other: &Bound<'_, PyAny>, modulus: Option<Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
+        refuse_modulus(modulus)?;
         binary(other.py(), Op::Pow, self, other, true)
     }
-    fn __ipow__(&self, other: &Bound<'_, PyAny>, _modulus: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+    fn __ipow__(&self, other: &Bound<'_, PyAny>, modulus: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+        refuse_modulus(modulus)?;
         in_place(other.py(), Op::Pow, self, other)
     }
     fn __and__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
@@ -409,10 +420,11 @@ impl PyTensor {
     fn __irshift__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
         in_place(other.py(), Op::Shr, self, other)
     }
-    fn __matmul__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    fn __matmul__(slf: Bound<'_, PyTensor>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
         match other.cast::<PyTensor>() {
-            Ok(_) => binary(other.py(), Op::MatMul, self, other, false),
-            Err(_) => Ok(other.py().NotImplemented()),
+            Ok(_) => Ok(py.import("streamvm._linalg")?.call_method1("matmul", (slf, other))?.unbind()),
+            Err(_) => Ok(py.NotImplemented()),
         }
     }
     fn __richcmp__(&self, other: &Bound<'_, PyAny>, compare: CompareOp) -> PyResult<Py<PyAny>> {
@@ -448,11 +460,9 @@ impl PyTensor {
         self.made(py, |tensor| tensor.op(op, &others, Params::default()))
     }
 
-    /// `yes` where this tensor is true, and `no` elsewhere: tensors of a common dtype.
-    fn _where(&self, py: Python<'_>, yes: &PyTensor, no: &PyTensor) -> PyResult<PyTensor> {
-        let dtype = common_or_raise(yes.tensor.dtype(), no.tensor.dtype())?;
-        let (yes, no) = (converted(py, &yes.tensor, dtype)?, converted(py, &no.tensor, dtype)?);
-        self.made(py, |tensor| tensor.where_(&yes, &no))
+    /// `yes` where this tensor is true, and `no` elsewhere: tensors of a common dtype, or a tensor and a number.
+    fn _where(&self, py: Python<'_>, yes: &Bound<'_, PyAny>, no: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
+        Ok(self.like(chosen(py, &self.tensor, yes, no)?))
     }
 
     /// A reduction by its name: over some axes, or all.
@@ -471,8 +481,9 @@ impl PyTensor {
         let by_itself = axes.is_empty() && rank > 0;
         self.made(py, |tensor| {
             let reduced = if by_itself {
-                let last = tensor.unsqueeze(rank)?;
-                last.op(op, &[], Params::over(Axes::new(&[rank]).map_err(streamvm::BuildError::from)?))?
+                let each = tensor.reshape(&[tensor.numel(), 1])?;
+                let over = Params::over(Axes::new(&[1]).map_err(streamvm::BuildError::from)?);
+                each.op(op, &[], over)?.reshape(tensor.dims())?
             } else {
                 tensor.op(op, &[], Params::over(Axes::new(&axes).map_err(streamvm::BuildError::from)?))?
             };
@@ -496,7 +507,7 @@ impl PyTensor {
     fn _flip(&self, py: Python<'_>, axis: Option<AxesArgument>) -> PyResult<PyTensor> {
         let axes = axes::axes(axis, self.tensor.rank())?;
         if axes.is_empty() {
-            return Ok(self.like(self.tensor.clone()));
+            return self._copy(py);
         }
         self.made(py, |tensor| tensor.flip(&axes))
     }
@@ -572,6 +583,15 @@ impl PyTensor {
         self.made(py, |tensor| tensor.repeat(&counts))
     }
 
+    /// A tensor like this one with a number everywhere; in a recording, a step of it.
+    fn _filled(&self, py: Python<'_>, value: Number) -> PyResult<PyTensor> {
+        self.made(py, |tensor| {
+            let filled = tensor.zeros_like()?;
+            filled.fill(value.scalar())?;
+            Ok(filled)
+        })
+    }
+
     fn _fill(&self, py: Python<'_>, value: Number) -> PyResult<()> {
         waiting::call(py, || self.tensor.fill(value.scalar()))
     }
@@ -581,6 +601,9 @@ impl PyTensor {
         waiting::call(py, || {
             // Of a part of itself a copy is read.
             let source = &source.tensor;
+            if source.shares_storage(&self.tensor) && source.layout() == self.tensor.layout() {
+                return Ok(());
+            }
             if source.overlaps(&self.tensor) {
                 self.tensor.copy_from(&source.to(source.place())?)
             } else {
@@ -604,6 +627,13 @@ impl PyTensor {
     #[getter]
     fn _vm(&self) -> PyVm {
         PyVm { engine: self.engine.clone() }
+    }
+}
+
+fn refuse_modulus(modulus: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+    match modulus.filter(|modulus| !modulus.is_none()) {
+        Some(_) => Err(PyTypeError::new_err("a power of tensors has no modulus; take the remainder of it")),
+        None => Ok(()),
     }
 }
 

@@ -191,3 +191,40 @@ def test_an_import_is_quick() -> None:
     )
     # A load of the machine is not what is measured.
     assert float(out) < 2
+
+
+@pytest.mark.parametrize("holder", ["vm", "tensor"])
+def test_an_engine_that_is_dropped_waits_for_functions(holder: str) -> None:
+    out, _ = run(
+        f"""
+        import time, streamvm as sv
+        vm = sv.Vm()
+        with sv.use(vm):
+            tensor = sv.ones((2,))
+        def late():
+            time.sleep(0.2)
+            print("late")
+        vm.call(late)
+        if {holder!r} == "tensor":
+            del vm
+            del tensor
+        else:
+            del tensor
+            del vm
+        print("dropped")
+        """
+    )
+    assert out == "late\ndropped\n"
+
+
+def test_large_tensors_are_read() -> None:
+    """A read that takes longer than a try of a wait is made once."""
+    run(
+        """
+        import numpy as np, streamvm as sv, time
+        x = sv.ones((64, 1 << 20))
+        sv.default_vm().call(lambda: time.sleep(1.5))
+        assert float(x.numpy().sum()) == 64 << 20
+        assert x.T.numpy().shape == (1 << 20, 64)
+        """
+    )

@@ -357,3 +357,80 @@ def test_a_step_of_a_compiled_function_that_fails_names_its_line() -> None:
     with pytest.raises(sv.OperationError, match="divides by zero") as caught:
         divides(sv.asarray([1]), sv.asarray([0])).wait()
     assert f"{__file__}:{line() - 4}" in str(caught.value)
+
+
+def test_a_compiled_function_may_call_compiled_functions_and_itself() -> None:
+    @sv.compile
+    def total(x: sv.Tensor) -> sv.Tensor:
+        return x[0] if x.shape[0] == 1 else x[0] + total(x[1:])
+
+    @sv.compile
+    def twice(x: sv.Tensor) -> sv.Tensor:
+        return total(x) * 2
+
+    assert twice(sv.arange(5)).item() == 20
+    assert total.programs == 0, "it is a part of the other one"
+    assert total(sv.arange(5)).item() == 10
+
+
+def test_numbers_and_tensors_like_others_are_steps_of_a_compiled_function() -> None:
+    @sv.compile
+    def steps(x: sv.Tensor) -> tuple[sv.Tensor, ...]:
+        y = sv.where(x > 1, x, 0.0) + sv.ones_like(x) * sv.full_like(x, 2)
+        x = x + 0
+        x[x > 2] = 9
+        return y, sv.cumulative_sum(x, include_initial=True), sv.logaddexp(x, x)
+
+    y, sums, logs = steps(sv.asarray([1.0, 2.0, 3.0]))
+    assert y.numpy().tolist() == [2, 4, 5] and sums.numpy().tolist() == [0, 1, 3, 12]
+    assert np.allclose(logs.numpy(), np.logaddexp([1, 2, 9], [1, 2, 9]))
+
+    @sv.compile
+    def makes(x: sv.Tensor) -> sv.Tensor:
+        return x + sv.ones((2,))
+
+    with pytest.raises(sv.UsageError, match="give it the tensor as an argument"):
+        makes(sv.ones((2,)))
+    assert sv.ones((2,)).size == 2, "the recording is over"
+
+
+def test_a_compiled_function_keeps_no_engine() -> None:
+    @sv.compile
+    def plus(x: sv.Tensor) -> sv.Tensor:
+        return x + 1
+
+    for _ in range(3):
+        vm = sv.Vm()
+        gone = weakref.ref(vm)
+        with sv.use(vm):
+            assert plus(sv.ones(())).item() == 2
+        del vm
+        gc.collect()
+        assert gone() is None
+    assert plus.programs == 1 and plus(sv.ones(())).item() == 2
+    assert plus.programs == 1, "programs of engines that have ended are dropped"
+
+
+def test_tensors_of_an_engine_stay_there() -> None:
+    with sv.use(sv.Vm()):
+        x = sv.asarray([3, 1, 3])
+    assert (x[x > 1] + x[:2]).numpy().tolist() == [6, 4]
+    assert (sv.unique_values(x) + x[:2]).numpy().tolist() == [4, 4]
+    assert (sv.nonzero(x)[0] + x).numpy().tolist() == [3, 2, 5]
+
+
+def test_what_a_call_refuses() -> None:
+    vm, x = sv.default_vm(), sv.asarray([[1.0, 2.0], [3.0, 4.0]])
+    with pytest.raises(sv.UsageError, match="reads. has memory of one of .writes"):
+        vm.call(lambda a: a, [x], [x])
+    with pytest.raises(sv.UsageError, match="gaps"):
+        vm.call(lambda: 0, [], [x.T])
+    out = sv.empty((2, 2))
+    vm.call(lambda a: a, [x.T], [out])
+    assert out.numpy().tolist() == [[1, 3], [2, 4]]
+    with pytest.raises(ValueError, match="timeout"):
+        x.wait(float("nan"))
+    with pytest.raises(ValueError, match="modulus|seed"):
+        sv.rand((2,), seed=-1)
+    with pytest.raises(TypeError, match="modulus"):
+        pow(x, 2, 5)

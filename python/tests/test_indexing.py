@@ -118,6 +118,14 @@ def test_keys_that_do_not_fit(key: Any, message: str) -> None:
 
 def test_keys_of_other_types() -> None:
     tensor, _ = pair((3, 4))
+    row, places = tensor[0], sv.asarray([1])
+    for key in ((places, slice(None)), (..., places, slice(None)), (..., places, ...), (slice(None), ..., places)):
+        with pytest.raises(IndexError):
+            row[key]
+    with pytest.raises(IndexError):
+        row[row > 0, :] = 7
+    with pytest.raises(IndexError, match="out of range"):
+        row[2**70]
     with pytest.raises(TypeError, match="no str"):
         tensor["a"]
     with pytest.raises(IndexError, match="integers and truth values"):

@@ -152,6 +152,85 @@ def test_single_elements_are_numbers() -> None:
         float(sv.asarray([1.0, 2.0]))
 
 
+def test_numbers_of_numpy_are_numbers() -> None:
+    x = sv.asarray([1.0, 2.0])
+    for number in (np.float32(2), np.float64(2), np.int64(2)):
+        assert (x * number).numpy().tolist() == (number * x).numpy().tolist() == [2, 4]
+    x[0] = np.float32(5)
+    assert x.numpy().tolist() == [5, 2]
+    assert [sv.full((2,), it).dtype for it in (np.int32(3), np.bool_(True), sv.asarray(3))] == [
+        sv.int32,
+        sv.bool,
+        sv.int64,
+    ]
+    assert sv.zeros(np.int64(3)).shape == sv.zeros((np.int64(3),)).shape == (3,)
+    with pytest.raises(TypeError):
+        x + np.str_("a")
+
+
+def test_arrays_that_need_care() -> None:
+    assert sv.asarray(np.array([2, 0], np.uint8).view(bool)).numpy().tolist() == [True, False]
+    unaligned = np.frombuffer(b"x" + np.arange(3, dtype=np.int32).tobytes(), dtype=np.int32, offset=1)
+    assert sv.asarray(unaligned).numpy().tolist() == [0, 1, 2]
+    for array in (np.ones(2, complex), np.array([None]), np.array(["2024-01-01"], "M8[D]"), np.ones(2, np.longdouble)):
+        with pytest.raises(TypeError, match="numbers and truth values"):
+            sv.asarray(array)
+    assert sv.asarray(np.ma.masked_array([1, 2], [True, False])).shape == (2,)
+
+
+def test_copies_share_nothing() -> None:
+    x = sv.asarray([[1.0, 2.0]])
+    for copy_of in (
+        +x,
+        sv.flip(x, axis=()),
+        sv.repeat(x, 1, axis=0),
+        sv.positive(x),
+        sv.roll(x, 0, axis=0),
+        abs(x),
+        sv.asarray(x, copy=True),
+    ):
+        copy_of += 1
+        assert x.numpy().tolist() == [[1, 2]]
+
+
+def test_unsigned_and_narrow_integers() -> None:
+    x = sv.asarray([0, 3, 250], dtype=sv.uint8)
+    assert (-x).numpy().tolist() == sv.negative(x).numpy().tolist() == [0, 253, 6]
+    assert abs(x).numpy().tolist() == [0, 3, 250] and sv.sign(x).numpy().tolist() == [0, 1, 1]
+    for name in ("int8", "int16", "uint8", "uint16", "uint32", "uint64"):
+        a = np.arange(200, 206).reshape(2, 3).astype(name)
+        found = sv.asarray(a) @ sv.asarray(a.T)
+        assert str(found.dtype) == name and np.array_equal(found.numpy(), a @ a.T)
+
+
+def test_arguments_that_cannot_be() -> None:
+    x = sv.ones((2, 3))
+    for call in (
+        lambda: sv.zeros(-1),
+        lambda: sv.repeat(x, -1),
+        lambda: sv.tile(x, (-1,)),
+        lambda: sv.broadcast_to(x, (-1, 2, 3)),
+        lambda: sv.tensordot(x, x, axes=-1),
+        lambda: sv.diff(x, n=-1),
+        lambda: sv.reshape(x, (-1, -1)),
+        lambda: sv.reshape(x, (4, -1)),
+        lambda: sv.concat([]),
+        lambda: sv.arange(1, 5, 0),
+    ):
+        with pytest.raises(ValueError):
+            call()
+    for call in (
+        lambda: sv.linspace(0, 1, 3, dtype=sv.int32),
+        lambda: sv.arange(0.5, 3, dtype=sv.int32),
+        lambda: sv.zeros("a"),
+    ):
+        with pytest.raises(TypeError):
+            call()
+    assert sv.eye(3, k=10**9).numpy().tolist() == np.zeros((3, 3)).tolist()
+    assert np.array_equal(sv.sum(sv.ones((1,) * 8), axis=()).numpy(), np.ones((1,) * 8))
+    assert np.isinf(sv.var(sv.asarray([1.0, 2.0]), correction=3).item())
+
+
 def test_texts() -> None:
     assert repr(sv.asarray([1, 2])) == "Tensor([1, 2], dtype=int64, device='cpu:0')"
     assert (repr(sv.float32), str(sv.float32), sv.float32.itemsize) == ("streamvm.float32", "float32", 4)

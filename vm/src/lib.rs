@@ -152,8 +152,8 @@ pub use streamvm_ep::{
 pub use streamvm_instructions as instructions;
 pub use streamvm_instructions::{
     AsInput, BuildError, Cause, Critical, Error, Event, Failure, Generator, Input, InstructionList,
-    InstructionsBuilder, Lane, LanePool, Passed, Place, PlanOptions, PlannedList, ProgramError, Section, Tensor,
-    TimeLimit, Use, Var, plan,
+    InstructionsBuilder, Lane, LanePool, Passed, Place, PlanOptions, PlannedList, ProgramError, Reading, Section,
+    Tensor, TimeLimit, Use, Var, plan,
 };
 /// Programs: recorded once, compiled, run many times.
 pub use streamvm_program as program;

@@ -309,12 +309,31 @@ impl Tensor {
         Err(Error::WrongDType { found: self.dtype(), shape, asked: T::DTYPE, site: Site::caller() })
     }
 
+    /// Submits a copy of the elements out, in row-major order, and returns at once; [`Reading::into_elements`] waits for them. So several tensors are read beside each
+    /// other, and a wait with a [`TimeLimit`](crate::TimeLimit) can be tried again.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_vec`], but for those of the wait.
+    #[track_caller]
+    pub fn start_read<T: Element>(&self) -> Result<Reading<Vec<T>>, Error> {
+        self.check_elements_are::<T>()?;
+        self.start(|context| Ok(context.reads.get::<T>(0)?.to_vec()))
+    }
+
     /// Runs `read` over this tensor's elements on its stream, blocks until it has run, and returns its result.
     #[track_caller]
     pub(super) fn read_out<T: Send + 'static>(
         &self,
         read: impl FnOnce(&mut FnContext<'_>) -> Result<T, FnError> + Send + 'static,
     ) -> Result<T, Error> {
+        self.start(read)?.into_elements()
+    }
+
+    #[track_caller]
+    fn start<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&mut FnContext<'_>) -> Result<T, FnError> + Send + 'static,
+    ) -> Result<Reading<T>, Error> {
         let site = Site::caller();
         self.engine()?.0.get().may_wait(site)?;
         let mut builder = InstructionsBuilder::for_calls_on(self);
@@ -335,11 +354,39 @@ impl Tensor {
             Ok(())
         })?;
         self.engine()?.0.get().submit_read(&mut builder.finish())?;
-        // The list that was just submitted has bound it.
-        let (engine, id) = read_over.resource().bound().ok_or(Error::Shutdown { site })?;
-        engine.get().wait(id, None, Deadline::current(), site)?;
-        let value = result.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Ok(Reading { over: read_over, result })
+    }
+}
+
+/// A copy of elements that is under way; made by [`Tensor::start_read`].
+#[derive(Debug)]
+pub struct Reading<T> {
+    over: Var,
+    result: Arc<Mutex<Option<T>>>,
+}
+
+impl<T> Reading<T> {
+    /// Blocks until the elements are there, as [`Tensor::wait`] does. It may be called again.
+    ///
+    /// # Errors
+    /// As [`Tensor::wait`].
+    #[track_caller]
+    pub fn wait(&self) -> Result<(), Error> {
+        let site = Site::caller();
+        // The list of the read has bound it.
+        let (engine, id) = self.over.resource().bound().ok_or(Error::Shutdown { site })?;
+        engine.get().wait(id, None, Deadline::current(), site)
+    }
+
+    /// The elements. Blocks until they are there.
+    ///
+    /// # Errors
+    /// As [`Reading::wait`].
+    #[track_caller]
+    pub fn into_elements(self) -> Result<T, Error> {
+        self.wait()?;
+        let value = self.result.lock().unwrap_or_else(PoisonError::into_inner).take();
         // The wait returned Ok, so the closure ran to its end and stored the value.
-        value.ok_or(Error::Shutdown { site })
+        value.ok_or(Error::Shutdown { site: Site::caller() })
     }
 }

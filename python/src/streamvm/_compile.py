@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, overload
 
+from . import _core
 from ._core import Program, Tensor
 
 
@@ -24,6 +25,9 @@ class Compiled:
         self._lock = threading.Lock()
 
     def __call__(self, *tensors: Tensor) -> Any:
+        if _core.is_recording():
+            # A part of the function that is recorded.
+            return self._function(*tensors)
         return self._program(tensors).run(list(tensors))
 
     def _program(self, tensors: tuple[Tensor, ...]) -> Program:
@@ -35,14 +39,14 @@ class Compiled:
                     f"argument {place} of {self._name} is a {type(tensor).__name__}, and a compiled function takes tensors; convert it by asarray"
                 )
         vm = tensors[0]._vm
-        key = (vm, tuple(tensor._signature() for tensor in tensors))
+        key = (hash(vm), tuple(tensor._signature() for tensor in tensors))
         program = self._programs.get(key)
-        if program is None:
+        if program is None or not program.alive:
+            # Without a lock, because the function is code of the program: another thread may record it, too, and then the last one stays.
+            program = Program.record(vm, self._name, self._function, list(tensors))
             with self._lock:
-                program = self._programs.get(key)
-                if program is None:
-                    program = Program.record(vm, self._name, self._function, list(tensors))
-                    self._programs[key] = program
+                kept = {known: other for known, other in self._programs.items() if other.alive}
+                self._programs = {**kept, key: program}
         return program
 
     def plan(self, *tensors: Tensor) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy
 
@@ -11,22 +12,34 @@ from . import _core
 from ._core import DType, Tensor
 from ._engine import current_vm
 
-Shape = int | Sequence[int]
+Shape = SupportsIndex | Sequence[SupportsIndex]
 
 default_float = _core.float32
 default_int = _core.int64
 default_device = "cpu:0"
 
+# Arrays of these are taken as they are: native bytes, and each byte is one of the dtype.
+_DIRECT = frozenset(map(numpy.dtype, ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")))
+
 
 def _shape(shape: Shape) -> list[int]:
-    sizes = [shape] if isinstance(shape, int) else [size.__index__() for size in shape]
+    sizes = [operator.index(shape)] if hasattr(shape, "__index__") else [operator.index(size) for size in shape]
     if any(size < 0 for size in sizes):
         raise ValueError(f"shape {tuple(sizes)} has a negative size")
     return sizes
 
 
+def _number(value: Any) -> tuple[bool | int | float, DType]:
+    """A number of Python, and its dtype: the default one of its kind, or that of a tensor or a number of NumPy."""
+    if isinstance(value, Tensor):
+        return value.item(), value.dtype
+    if isinstance(value, numpy.generic):
+        return value.item(), _core.result_type(value.dtype)
+    return value, _dtype_of(value)
+
+
 def _dtype_of(value: Any) -> DType:
-    """The dtype for a number of Python."""
+    """The default dtype for a number of Python."""
     if isinstance(value, bool):
         return _core.bool
     return default_int if isinstance(value, int) else default_float
@@ -57,27 +70,30 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
     if (
         type(obj) is numpy.ndarray
         and dtype is None
+        and obj.dtype in _DIRECT
         and obj.flags.c_contiguous
-        and obj.dtype.isnative
-        and obj.dtype.kind in "biuf"
+        and obj.flags.aligned
     ):
         return current_vm()._from_array(obj, obj.dtype.name, obj.shape, device or default_device)
     array = numpy.asarray(obj)
-    if dtype is None and not isinstance(obj, (numpy.ndarray, numpy.generic)) and not hasattr(obj, "__array__"):
-        if array.dtype.kind in "iu":
-            dtype = default_int if array.dtype.itemsize <= 8 and array.dtype.kind == "i" else array.dtype
-        elif array.dtype.kind == "f":
-            dtype = default_float
-    if array.dtype.kind not in "biuf":
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
         raise TypeError(f"a tensor has numbers and truth values, and this has elements of the type {array.dtype}")
+    if dtype is None and not isinstance(obj, (numpy.ndarray, numpy.generic)) and not hasattr(obj, "__array__"):
+        # Numbers of Python.
+        if array.dtype.kind == "f":
+            dtype = default_float
+        elif array.dtype.kind == "i":
+            dtype = default_int
+    shape = array.shape
     wanted = _core.result_type(array.dtype if dtype is None else dtype)
     through = _core.float32 if wanted == _core.bfloat16 else wanted
-    if array.dtype.kind != "b" and through == _core.bool:
-        array = array != 0
-    array = numpy.ascontiguousarray(array.astype(through.name, copy=False))
-    shape = list(numpy.shape(obj)) if not array.ndim else list(array.shape)
-    # `ascontiguousarray` gives an array without axes one.
-    tensor = current_vm()._from_array(array, through, shape if numpy.ndim(obj) else [], device or default_device)
+    if array.dtype.kind == "b":
+        # A view may have other bytes than those of true and false.
+        array = numpy.not_equal(array.view(numpy.uint8) if array.ndim else array.reshape(1).view(numpy.uint8), 0)
+    elif through == _core.bool:
+        array = numpy.not_equal(array, 0)
+    array = numpy.require(array.astype(through.name, copy=False), requirements=["C", "A"])
+    tensor = current_vm()._from_array(array, through, shape, device or default_device)
     return tensor if wanted == through else tensor._cast(wanted)
 
 
@@ -89,7 +105,8 @@ def unpickled(array: Any, dtype: DType, device: str) -> Tensor:
 
 def full(shape: Shape, fill_value: bool | int | float, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """A tensor of `shape` with one value everywhere; without a dtype, that of the value: int64, float32 or bool."""
-    return current_vm()._full(_shape(shape), fill_value, dtype or _dtype_of(fill_value), device or default_device)
+    value, of_value = _number(fill_value)
+    return current_vm()._full(_shape(shape), value, dtype or of_value, device or default_device)
 
 
 def zeros(shape: Shape, *, dtype: Any = None, device: str | None = None) -> Tensor:
@@ -109,19 +126,29 @@ def empty(shape: Shape, *, dtype: Any = None, device: str | None = None) -> Tens
     return current_vm()._empty(_shape(shape), dtype or default_float, device or default_device)
 
 
+def _is_like(x: Tensor, dtype: Any, device: str | None) -> bool:
+    return device in (None, x.device) and (dtype is None or _core.result_type(dtype) == x.dtype)
+
+
+def _is_bool(dtype: Any) -> bool:
+    return _core.result_type(dtype) == _core.bool
+
+
 def full_like(x: Tensor, /, fill_value: bool | int | float, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """As `full`, with shape, dtype and device of `x` where they are not given."""
+    if _is_like(x, dtype, device):
+        return x._filled(_number(fill_value)[0])
     return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device or x.device)
 
 
 def zeros_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """As `zeros`, with shape, dtype and device of `x` where they are not given."""
-    return zeros(x.shape, dtype=dtype or x.dtype, device=device or x.device)
+    return full_like(x, False if _is_bool(dtype or x.dtype) else 0, dtype=dtype, device=device)
 
 
 def ones_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """As `ones`, with shape, dtype and device of `x` where they are not given."""
-    return ones(x.shape, dtype=dtype or x.dtype, device=device or x.device)
+    return full_like(x, True if _is_bool(dtype or x.dtype) else 1, dtype=dtype, device=device)
 
 
 def empty_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
@@ -144,8 +171,10 @@ def arange(
         raise ValueError("arange needs a step other than 0")
     floats = any(isinstance(number, float) for number in (first, end, step))
     wanted = dtype or (default_float if floats else default_int)
-    if isdtype_float(wanted):
-        first, end, step = float(first), float(end), float(step)
+    if not isdtype_float(wanted):
+        if any(number != int(number) for number in (first, end, step)):
+            raise TypeError(f"arange of {wanted} takes integers; make floats, and convert them by astype")
+        first, end, step = int(first), int(end), int(step)
     return current_vm()._arange((first, end, step), wanted, device or default_device)
 
 
@@ -167,6 +196,8 @@ def linspace(
     """`num` numbers at equal distances from `start` to `stop`, which is the last one unless `endpoint` is false; float32 by default."""
     if num < 0:
         raise ValueError(f"linspace cannot make {num} numbers")
+    if not isdtype_float(dtype or default_float):
+        raise TypeError(f"linspace makes floats, and not {dtype}; convert them by astype")
     last = float(stop) if endpoint or num == 0 else float(start) + (float(stop) - float(start)) * (num - 1) / num
     return current_vm()._linspace((float(start), last, num), dtype or default_float, device or default_device)
 
@@ -180,6 +211,8 @@ def eye(
     vm, wanted, device = current_vm(), dtype or default_float, device or default_device
     if k == 0:
         return vm._eye((rows, columns), wanted, device)
+    if k >= columns or -k >= rows:
+        return zeros((rows, columns), dtype=wanted, device=device)
     return _shifted(rows, columns, k, wanted, device)
 
 
@@ -214,11 +247,17 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
     return grids
 
 
+def _seed(seed: int) -> int:
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"a seed is from 0 to 2**64 - 1, and not {seed}")
+    return seed
+
+
 def rand(shape: Shape, *, seed: int, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Random numbers, uniform from 0 to 1: those of `seed`, the same on every device. float32 by default."""
-    return current_vm()._random(_shape(shape), (seed, False), dtype or default_float, device or default_device)
+    """Random numbers, uniform from 0 to 1: those of `seed`, the same on every device. float32 by default. A seed is from 0 to 2**64 - 1."""
+    return current_vm()._random(_shape(shape), (_seed(seed), False), dtype or default_float, device or default_device)
 
 
 def randn(shape: Shape, *, seed: int, dtype: Any = None, device: str | None = None) -> Tensor:
     """Random numbers of the normal distribution: those of `seed`, the same on every device but for rounding. float32 by default."""
-    return current_vm()._random(_shape(shape), (seed, True), dtype or default_float, device or default_device)
+    return current_vm()._random(_shape(shape), (_seed(seed), True), dtype or default_float, device or default_device)

@@ -89,10 +89,8 @@ log10 = _unary("log10", "log10", _REAL, "The logarithm to base 10")
 log1p = _unary("log1p", "log1p", _REAL, "log(1 + x), accurate near 0")
 log2 = _unary("log2", "log2", _REAL, "The logarithm to base 2")
 logical_not = _unary("logical_not", "not", _BOOL, "Whether it is false")
-negative = _unary("negative", "neg", _NUMBER, "The number with the opposite sign")
 reciprocal = _unary("reciprocal", "reciprocal", _REAL, "1 / x")
 round = _unary("round", "round", _NUMBER, "The nearest integer, the even one of two", _INTEGER)
-sign = _unary("sign", "sign", _NUMBER, "-1, 0 or 1, by the sign")
 sin = _unary("sin", "sin", _REAL, "The sine")
 sinh = _unary("sinh", "sinh", _REAL, "The hyperbolic sine")
 sqrt = _unary("sqrt", "sqrt", _REAL, "The square root")
@@ -139,6 +137,18 @@ def positive(x: Tensor, /) -> Tensor:
     return x._copy()
 
 
+def negative(x: Tensor, /) -> Tensor:
+    """The number with the opposite sign, for numeric dtypes; unsigned integers wrap."""
+    _check("negative", x.dtype, _NUMBER)
+    return -x
+
+
+def sign(x: Tensor, /) -> Tensor:
+    """-1, 0 or 1, by the sign, for numeric dtypes."""
+    _check("sign", x.dtype, _NUMBER)
+    return x._binary("ne", 0)._cast(x.dtype) if isdtype(x.dtype, "unsigned integer") else x._unary("sign")
+
+
 def conj(x: Tensor, /) -> Tensor:
     """The tensor, copied, for numeric dtypes: real numbers are their own conjugates."""
     _check("conj", x.dtype, _NUMBER)
@@ -157,12 +167,8 @@ def logaddexp(x1: Operand, x2: Operand, /) -> Tensor:
     _check("logaddexp", tensor.dtype, _REAL)
     larger, smaller = maximum(tensor, other), minimum(tensor, other)
     # Of two infinities of one sign the difference is NaN, and the larger one is the result.
-    below = where(equal(larger, smaller), _core_zero(larger), subtract(smaller, larger))
+    below = where(equal(larger, smaller), 0.0, subtract(smaller, larger))
     return add(larger, log1p(exp(below)))
-
-
-def _core_zero(like: Tensor) -> Tensor:
-    return multiply(like, 0) if like.size == 0 else like._vm._full([], 0, like.dtype, like.device)
 
 
 def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -> Tensor:
@@ -182,10 +188,7 @@ def where(condition: Tensor, x1: Operand, x2: Operand, /) -> Tensor:
     """`x1` where the condition is true, and `x2` elsewhere. The shapes broadcast, and the dtypes of both are promoted; one of them may be a number of Python."""
     if condition.dtype != _core.bool:
         raise TypeError(f"the condition of where has the dtype {condition.dtype}, and it must be bool")
-    tensor, other, swapped = _operands(x1, x2)
-    if not isinstance(other, Tensor):
-        other = tensor._vm._full([], other, tensor.dtype, tensor.device)
-    return condition._where(other, tensor) if swapped else condition._where(tensor, other)
+    return condition._where(x1, x2)
 
 
 def softmax(x: Tensor, /, *, axis: int = -1) -> Tensor:

@@ -10,12 +10,15 @@ from . import _core
 from ._core import Tensor
 from ._creation import asarray
 from ._dtypes import isdtype
+from ._engine import use
 from ._sorting import take
 
 
 def _places(mask: Tensor) -> Tensor:
     """The places where a mask is true, counted in the order of rows. Waits for the mask: the shape of the result depends on it."""
-    return asarray(numpy.flatnonzero(mask.numpy()), device=mask.device)
+    places = numpy.flatnonzero(mask.numpy())
+    with use(mask._vm):
+        return asarray(places, device=mask.device)
 
 
 def _split(x: Tensor, key: Any) -> tuple[int, Tensor]:
@@ -32,8 +35,14 @@ def _split(x: Tensor, key: Any) -> tuple[int, Tensor]:
             "a key has one tensor, and beside it whole axes alone; index by the other parts first, as in x[1][mask]"
         )
     axis = next(place for place, part in enumerate(parts) if isinstance(part, Tensor))
-    if Ellipsis in parts[:axis]:
-        taken = arrays[0].ndim if arrays[0].dtype == _core.bool else 1
+    rests = sum(part is Ellipsis for part in others)
+    taken = arrays[0].ndim if arrays[0].dtype == _core.bool else 1
+    named = taken + len(others) - rests
+    if rests > 1:
+        raise IndexError("a key has ... at most once")
+    if named > x.ndim:
+        raise IndexError(f"the key names {named} axes, and the tensor has {x.ndim}")
+    if any(part is Ellipsis for part in parts[:axis]):
         axis = x.ndim - taken - (len(parts) - axis - 1)
     return axis, arrays[0]
 
@@ -64,10 +73,11 @@ def set_item(x: Tensor, key: Any, value: Any) -> None:
     last = axis + array.ndim
     if x.shape[axis:last] != array.shape:
         raise IndexError(f"the mask has the shape {array.shape}, and the tensor has {x.shape[axis:last]} there")
-    values = value if isinstance(value, Tensor) else x._vm._full([], value, x.dtype, x.device)
-    _check(x, values)
-    values = values if values.dtype == x.dtype else values._cast(x.dtype)
-    if values.ndim == 0:
+    values = value.item() if isinstance(value, numpy.generic) else value
+    if isinstance(values, Tensor):
+        _check(x, values)
+        values = values if values.dtype == x.dtype else values._cast(x.dtype)
+    if not isinstance(values, Tensor) or values.ndim == 0:
         # A mask is as the tensor on its axes, and of one element on the ones after them.
         mask = array._reshape([*array.shape, *[1] * (x.ndim - last)])
         x._assign(mask._where(values, x)._broadcast_to(list(x.shape)))
@@ -82,7 +92,7 @@ def set_item(x: Tensor, key: Any, value: Any) -> None:
 def _check(x: Tensor, value: Tensor) -> None:
     if _core.result_type(x.dtype, value.dtype) != x.dtype:
         raise TypeError(
-            f"elements of {value.dtype} cannot be written to a tensor of {x.dtype}; convert them first, as with value.astype(...)"
+            f"elements of {value.dtype} cannot be written to a tensor of {x.dtype}; convert them first, by astype"
         )
 
 
@@ -91,8 +101,8 @@ def _write(view: Tensor, value: Any) -> None:
         _check(view, value)
         same = value if value.dtype == view.dtype else value._cast(view.dtype)
         view._assign(same if same.shape == view.shape else same._broadcast_to(list(view.shape)))
-    elif isinstance(value, (bool, int, float)):
-        view._fill(value)
+    elif isinstance(value, (bool, int, float, numpy.generic)):
+        view._fill(value.item() if isinstance(value, numpy.generic) else value)
     else:
         raise TypeError(
             f"tensors and numbers are written, and no {type(value).__name__}; make a tensor of it first, by asarray"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ._core import Tensor, result_type
+from ._core import Tensor, int32, int64, result_type
+from ._dtypes import isdtype
 from ._elementwise import _check, multiply
 from ._manipulation import _place
 from ._reductions import sum
@@ -19,7 +20,12 @@ def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
     row, column = x1.ndim == 1, x2.ndim == 1
     left = x1._reshape([1, x1.size]) if row else x1
     right = x2._reshape([x2.size, 1]) if column else x2
-    result = left @ right
+    dtype = result_type(x1.dtype, x2.dtype)
+    # Integers are multiplied in one of two dtypes; a narrower result is what it would be: it wraps.
+    through = dtype if dtype in (int32, int64) or not isdtype(dtype, "integral") else int64
+    left, right = (it if it.dtype == through else it._cast(through) for it in (left, right))
+    result = left._over("matmul", [right])
+    result = result if through == dtype else result._cast(dtype)
     if not row and not column:
         return result
     shape = list(result.shape)
@@ -47,6 +53,8 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
     """The sum of the products over axes of both: the last `axes` of the first with the first ones of the second, or pairs of axes. For numeric dtypes, which are promoted."""
     if isinstance(axes, int):
+        if not 0 <= axes <= min(x1.ndim, x2.ndim):
+            raise ValueError(f"tensordot over {axes} axes of tensors with {x1.ndim} and {x2.ndim}")
         first, second = list(range(x1.ndim - axes, x1.ndim)), list(range(axes))
     else:
         first, second = list(axes[0]), list(axes[1])

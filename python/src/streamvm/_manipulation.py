@@ -38,6 +38,8 @@ def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
 
 def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
     """A view in which axes of size 1 are repeated, and new ones come before the first."""
+    if any(size < 0 for size in shape):
+        raise ValueError(f"shape {tuple(shape)} has a negative size")
     return x._broadcast_to(list(shape))
 
 
@@ -88,7 +90,11 @@ def repeat(x: Tensor, repeats: int, /, *, axis: int | None = None) -> Tensor:
     """Each element several times in a row along an axis; without an axis, of all elements in one row."""
     if axis is None:
         x, axis = x._reshape([x.size]), 0
+    if repeats < 0:
+        raise ValueError(f"elements cannot be repeated {repeats} times")
     place = _place(axis, x.ndim)
+    if repeats == 1:
+        return x._copy()
     shape = list(x.shape)
     shape.insert(place + 1, repeats)
     shape_after = [*x.shape[:place], x.shape[place] * repeats, *x.shape[place + 1 :]]
@@ -157,6 +163,8 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
 def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:
     """The tensor several times along each axis; new axes come before the first."""
     counts = list(repetitions)
+    if any(count < 0 for count in counts):
+        raise ValueError(f"a tensor cannot be repeated {tuple(counts)} times")
     rank = max(len(counts), x.ndim)
     counts = [1] * (rank - len(counts)) + counts
     return x._reshape([1] * (rank - x.ndim) + list(x.shape))._repeat(counts)

@@ -75,7 +75,7 @@ def var(x: Tensor, /, *, axis: Axes | None = None, correction: int | float = 0.0
     if correction == 0:
         return variance
     count = _count(x, axis)
-    by = float("inf") if count == correction else count / (count - correction)
+    by = float("inf") if count <= correction else count / (count - correction)
     return variance._binary("mul", by)
 
 
@@ -113,6 +113,8 @@ def diff(
     _check("diff", x.dtype, "numeric")
     place = _place(axis, x.ndim)
     parts = [part for part in (prepend, x, append) if part is not None]
+    if n < 0:
+        raise ValueError(f"diff cannot be taken {n} times")
     result = _core.concat(parts, place) if len(parts) > 1 else x
     before = (slice(None),) * place
     for _ in range(n):
@@ -134,9 +136,11 @@ def cumulative_sum(
     sums = wide._along("cumsum", place) if x.size else wide._copy()
     if not include_initial:
         return sums
-    shape = [1 if one == place else size for one, size in enumerate(x.shape)]
-    zeros = x._vm._full(shape, 0, wide.dtype, x.device)
-    return _core.concat([zeros, sums], place)
+    if not x.shape[place]:
+        shape = [1 if one == place else size for one, size in enumerate(x.shape)]
+        return x._vm._full(shape, 0, wide.dtype, x.device)
+    first = sums[(*(slice(None),) * place, slice(0, 1))]
+    return _core.concat([first._filled(0), sums], place)
 
 
 def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:

@@ -9,6 +9,7 @@ import numpy
 from ._core import Tensor
 from ._creation import asarray
 from ._elementwise import _check
+from ._engine import use
 
 
 class UniqueAll(NamedTuple):
@@ -34,12 +35,18 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Tensor
 
 
+def _given(x: Tensor, array: Any) -> Tensor:
+    """An array as a tensor beside `x`."""
+    with use(x._vm):
+        return asarray(array, device=x.device)
+
+
 def _unique(x: Tensor) -> list[Tensor]:
     values, indices, inverse, counts = numpy.unique(
         x.numpy(), return_index=True, return_inverse=True, return_counts=True, equal_nan=False
     )
     found: list[Any] = [values, indices, inverse.reshape(x.shape), counts]
-    return [asarray(array, device=x.device) for array in found]
+    return [_given(x, array) for array in found]
 
 
 def unique_all(x: Tensor, /) -> UniqueAll:
@@ -68,11 +75,11 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     """For each axis the places of the elements that are true or not 0, in the order of rows. Waits for `x`."""
     if x.ndim == 0:
         raise ValueError("nonzero needs a tensor with axes")
-    return tuple(asarray(places, device=x.device) for places in numpy.nonzero(x.numpy()))
+    return tuple(_given(x, places) for places in numpy.nonzero(x.numpy()))
 
 
 def isin(x1: Tensor, x2: Tensor, /, *, invert: bool = False) -> Tensor:
     """Whether each element of `x1` is one of those of `x2`, or is not, if `invert`. Waits for both. For dtypes of integers."""
     _check("isin", x1.dtype, "integral")
     _check("isin", x2.dtype, "integral")
-    return asarray(numpy.isin(x1.numpy(), x2.numpy(), invert=invert), device=x1.device)
+    return _given(x1, numpy.isin(x1.numpy(), x2.numpy(), invert=invert))
