@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat};
 use streamvm::{DeviceId, Error, Generator, Lane, Mode, Place, Scalar, Tensor, TraceConfig, Vm};
@@ -167,6 +167,12 @@ impl PyVm {
         device: &str,
         on_workers: bool,
     ) -> PyResult<()> {
+        if !function.bind(py).is_callable() {
+            return Err(PyTypeError::new_err(format!(
+                "call takes a function, and no {}",
+                function.bind(py).get_type().name()?
+            )));
+        }
         let device = device_named(py, device)?;
         let name = match name {
             Some(name) => name,

@@ -39,7 +39,7 @@ fn parts(key: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Part>>> {
         } else {
             let index = item.call_method0("__index__").map_err(|_| {
                 let kind = item.get_type().name().map_or_else(|_| "unknown type".to_owned(), |name| name.to_string());
-                PyTypeError::new_err(format!("a key has integers, slices, ..., None and tensors, and no {kind}"))
+                PyTypeError::new_err(format!("a key has integers, slices, ..., None and tensors, and no {kind}; make a tensor of an array or a list by asarray"))
             })?;
             let place = index.extract::<isize>();
             Part::At(place.map_err(|_| PyIndexError::new_err(format!("index {index} is out of range for every axis")))?)

@@ -3,7 +3,7 @@
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyFloat, PyInt};
+use pyo3::types::{PyBool, PyFloat, PyInt, PyList, PyTuple};
 use streamvm::{DType, Op, Params, Tensor};
 
 use crate::dtypes::{PyDType, common_or_raise, is_integer};
@@ -118,6 +118,19 @@ fn check(op: Op, dtype: DType) -> PyResult<()> {
     Ok(())
 }
 
+/// # Errors
+/// `TypeError`: it is an array or a list, which NumPy or Python would take in ways that surprise.
+fn refuse_arrays(given: &Bound<'_, PyAny>) -> PyResult<()> {
+    let is_list = given.is_instance_of::<PyList>() || given.is_instance_of::<PyTuple>();
+    if is_list || given.hasattr(pyo3::intern!(given.py(), "__array__"))? {
+        let kind = given.get_type().name()?;
+        return Err(PyTypeError::new_err(format!(
+            "a tensor stands beside tensors and numbers, and not beside a {kind}; make a tensor of it by asarray"
+        )));
+    }
+    Ok(())
+}
+
 /// `tensor op given`, or `given op tensor` if `reflected`; `NotImplemented` for what is neither a tensor nor a number.
 pub(crate) fn binary(
     py: Python<'_>,
@@ -128,7 +141,10 @@ pub(crate) fn binary(
 ) -> PyResult<Py<PyAny>> {
     let x = &tensor.tensor;
     let result = match beside(given, x.dtype())? {
-        None => return Ok(py.NotImplemented()),
+        None => {
+            refuse_arrays(given)?;
+            return Ok(py.NotImplemented());
+        }
         Some(Beside::Number(number)) => {
             let op = of_dtype(op, x.dtype());
             check(op, x.dtype())?;

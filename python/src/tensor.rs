@@ -44,6 +44,11 @@ impl PyTensor {
     }
 
     fn only<T: streamvm::Element>(&self, py: Python<'_>, dtype: DType) -> PyResult<T> {
+        if self.tensor.numel() != 1 {
+            let text =
+                format!("only a tensor of one element is a number, and this has the shape {:?}", self.tensor.dims());
+            return Err(errors::usage(py, &text));
+        }
         let tensor = converted(py, &self.tensor, dtype)?;
         waiting::call(py, || tensor.wait())?;
         waiting::call(py, || tensor.to_scalar::<T>())
@@ -226,6 +231,18 @@ impl PyTensor {
 
     fn __len__(&self) -> PyResult<usize> {
         self.tensor.dims().first().copied().ok_or_else(|| PyTypeError::new_err("a tensor without axes has no length"))
+    }
+
+    fn __iter__<'py>(slf: Bound<'py, PyTensor>) -> PyResult<Bound<'py, PyAny>> {
+        if slf.get().tensor.rank() == 0 {
+            return Err(PyTypeError::new_err("a tensor without axes has no parts to go through"));
+        }
+        slf.py().import("streamvm._manipulation")?.call_method1("unstack", (slf,))?.call_method0("__iter__")
+    }
+
+    fn __format__(slf: Bound<'_, PyTensor>, how: &str) -> PyResult<String> {
+        let shown = if how.is_empty() { slf.str()?.into_any() } else { slf.get().item(slf.py())?.into_bound(slf.py()) };
+        slf.py().import("builtins")?.call_method1("format", (shown, how))?.extract()
     }
 
     fn __await__<'py>(slf: Bound<'py, PyTensor>) -> PyResult<Bound<'py, PyAny>> {

@@ -231,6 +231,54 @@ def test_arguments_that_cannot_be() -> None:
     assert np.isinf(sv.var(sv.asarray([1.0, 2.0]), correction=3).item())
 
 
+def test_comparisons_beside_arrays_are_refused_and_beside_other_things_false() -> None:
+    x = sv.ones((2,))
+    for other in (np.ones(2, np.float32), [1, 1], (1, 1)):
+        for call in (lambda: x == other, lambda: other == x, lambda: x != other, lambda: x + other, lambda: x < other):
+            with pytest.raises(TypeError, match="asarray|does not support"):
+                call()
+    assert (x == None) is False and (x != "a") is True  # noqa: E711
+    assert (x == np.float32(1)).numpy().tolist() == [True, True]
+
+
+def test_formats_and_iteration() -> None:
+    assert f"{sv.asarray(1.25):.1f} {sv.asarray([1])}" == "1.2 Tensor([1], dtype=int64, device='cpu:0')"
+    with pytest.raises(TypeError, match="without axes"):
+        list(sv.asarray(1))
+    with pytest.raises(ValueError, match="one element"):
+        f"{sv.ones((2,)):.1f}"
+
+
+def test_numbers_that_do_not_fit_are_refused_in_lists_too() -> None:
+    for numbers, dtype in (([300], sv.uint8), ([-1], sv.uint16)):
+        with pytest.raises(OverflowError):
+            sv.asarray(numbers, dtype=dtype)
+    assert sv.asarray([np.ones(2)]).dtype == sv.float64 and sv.asarray([np.float64(1)]).dtype == sv.float64
+    assert sv.asarray([[1, 2], [3, 4]], dtype=sv.uint8).dtype == sv.uint8
+    assert sv.asarray([]).dtype == sv.float32
+
+
+def test_arguments_of_other_types() -> None:
+    x = sv.ones((2, 3))
+    for call in (
+        lambda: sv.zeros((2,), device=0),
+        lambda: sv.default_vm().call(3),
+        lambda: sv.compile(3),
+        lambda: sv.sqrt(np.ones(2)),
+        lambda: sv.sum([1, 2]),
+        lambda: sv.sqrt(2.0),
+        lambda: x[np.array([0])],
+        lambda: x[[0, 1]],
+    ):
+        with pytest.raises(TypeError):
+            call()
+    with pytest.raises(TypeError, match="takes a Vm"), sv.use(3):
+        pass
+    one = np.int64(1)
+    assert sv.sum(x, axis=one).shape == (2,) and sv.squeeze(sv.ones((2, 1)), axis=one).shape == (2,)
+    assert sv.roll(x, one, axis=one).shape == sv.moveaxis(x, one, 0).T.shape == (2, 3)
+
+
 def test_texts() -> None:
     assert repr(sv.asarray([1, 2])) == "Tensor([1, 2], dtype=int64, device='cpu:0')"
     assert (repr(sv.float32), str(sv.float32), sv.float32.itemsize) == ("streamvm.float32", "float32", 4)

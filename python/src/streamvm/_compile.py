@@ -18,6 +18,8 @@ class Compiled:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        if not callable(function):
+            raise TypeError(f"compile takes a function, and no {type(function).__name__}")
         functools.update_wrapper(self, function)
         self._function = function
         self._name = getattr(function, "__name__", "function")
@@ -36,7 +38,7 @@ class Compiled:
         for place, tensor in enumerate(tensors):
             if not isinstance(tensor, Tensor):
                 raise TypeError(
-                    f"argument {place} of {self._name} is a {type(tensor).__name__}, and a compiled function takes tensors; convert it by asarray"
+                    f"argument {place} of {self._name} is a {type(tensor).__name__}, and a compiled function takes tensors alone; give other values by functools.partial or a closure, before it is compiled"
                 )
         vm = tensors[0]._vm
         key = (hash(vm), tuple(tensor._signature() for tensor in tensors))

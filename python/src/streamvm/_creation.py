@@ -29,6 +29,17 @@ def _shape(shape: Shape) -> list[int]:
     return sizes
 
 
+def _device(device: str | None) -> str:
+    return default_device if device is None else device
+
+
+def _is_of_python(obj: Any) -> bool:
+    """Whether it is a number of Python, or lists of these: by the first one."""
+    while isinstance(obj, (list, tuple)) and obj:
+        obj = obj[0]
+    return isinstance(obj, (bool, int, float, list, tuple)) and not isinstance(obj, numpy.generic)
+
+
 def _number(value: Any) -> tuple[bool | int | float, DType]:
     """A number of Python, and its dtype: the default one of its kind, or that of a tensor or a number of NumPy."""
     if isinstance(value, Tensor):
@@ -74,16 +85,18 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
         and obj.flags.c_contiguous
         and obj.flags.aligned
     ):
-        return current_vm()._from_array(obj, obj.dtype.name, obj.shape, device or default_device)
+        return current_vm()._from_array(obj, obj.dtype.name, obj.shape, _device(device))
     array = numpy.asarray(obj)
     if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
         raise TypeError(f"a tensor has numbers and truth values, and this has elements of the type {array.dtype}")
-    if dtype is None and not isinstance(obj, (numpy.ndarray, numpy.generic)) and not hasattr(obj, "__array__"):
-        # Numbers of Python.
+    if dtype is None and _is_of_python(obj):
         if array.dtype.kind == "f":
             dtype = default_float
         elif array.dtype.kind == "i":
             dtype = default_int
+    elif dtype is not None and array.dtype.kind in "iu" and _is_of_python(obj) and isdtype_integer(dtype):
+        # NumPy says which number does not fit.
+        array = numpy.asarray(obj, dtype=_core.result_type(dtype).name)
     shape = array.shape
     wanted = _core.result_type(array.dtype if dtype is None else dtype)
     through = _core.float32 if wanted == _core.bfloat16 else wanted
@@ -93,7 +106,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
     elif through == _core.bool:
         array = numpy.not_equal(array, 0)
     array = numpy.require(array.astype(through.name, copy=False), requirements=["C", "A"])
-    tensor = current_vm()._from_array(array, through, shape, device or default_device)
+    tensor = current_vm()._from_array(array, through, shape, _device(device))
     return tensor if wanted == through else tensor._cast(wanted)
 
 
@@ -106,7 +119,7 @@ def unpickled(array: Any, dtype: DType, device: str) -> Tensor:
 def full(shape: Shape, fill_value: bool | int | float, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """A tensor of `shape` with one value everywhere; without a dtype, that of the value: int64, float32 or bool."""
     value, of_value = _number(fill_value)
-    return current_vm()._full(_shape(shape), value, dtype or of_value, device or default_device)
+    return current_vm()._full(_shape(shape), value, dtype or of_value, _device(device))
 
 
 def zeros(shape: Shape, *, dtype: Any = None, device: str | None = None) -> Tensor:
@@ -123,7 +136,7 @@ def ones(shape: Shape, *, dtype: Any = None, device: str | None = None) -> Tenso
 
 def empty(shape: Shape, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """A tensor of `shape` that has no elements yet: the first operation that uses it must write all of it. float32 by default."""
-    return current_vm()._empty(_shape(shape), dtype or default_float, device or default_device)
+    return current_vm()._empty(_shape(shape), dtype or default_float, _device(device))
 
 
 def _is_like(x: Tensor, dtype: Any, device: str | None) -> bool:
@@ -175,7 +188,12 @@ def arange(
         if any(number != int(number) for number in (first, end, step)):
             raise TypeError(f"arange of {wanted} takes integers; make floats, and convert them by astype")
         first, end, step = int(first), int(end), int(step)
-    return current_vm()._arange((first, end, step), wanted, device or default_device)
+    return current_vm()._arange((first, end, step), wanted, _device(device))
+
+
+def isdtype_integer(dtype: Any) -> bool:
+    """Whether it is a dtype of integers."""
+    return "int" in _core.result_type(dtype).name
 
 
 def isdtype_float(dtype: Any) -> bool:
@@ -199,7 +217,7 @@ def linspace(
     if not isdtype_float(dtype or default_float):
         raise TypeError(f"linspace makes floats, and not {dtype}; convert them by astype")
     last = float(stop) if endpoint or num == 0 else float(start) + (float(stop) - float(start)) * (num - 1) / num
-    return current_vm()._linspace((float(start), last, num), dtype or default_float, device or default_device)
+    return current_vm()._linspace((float(start), last, num), dtype or default_float, _device(device))
 
 
 def eye(
@@ -208,7 +226,7 @@ def eye(
     """A matrix with ones on the diagonal that is `k` to the right of the main one, and zeros elsewhere; float32 by default."""
     columns = n_rows if n_cols is None else n_cols
     rows, columns = _shape((n_rows, columns))
-    vm, wanted, device = current_vm(), dtype or default_float, device or default_device
+    vm, wanted, device = current_vm(), dtype or default_float, _device(device)
     if k == 0:
         return vm._eye((rows, columns), wanted, device)
     if k >= columns or -k >= rows:
@@ -255,9 +273,9 @@ def _seed(seed: int) -> int:
 
 def rand(shape: Shape, *, seed: int, dtype: Any = None, device: str | None = None) -> Tensor:
     """Random numbers, uniform from 0 to 1: those of `seed`, the same on every device. float32 by default. A seed is from 0 to 2**64 - 1."""
-    return current_vm()._random(_shape(shape), (_seed(seed), False), dtype or default_float, device or default_device)
+    return current_vm()._random(_shape(shape), (_seed(seed), False), dtype or default_float, _device(device))
 
 
 def randn(shape: Shape, *, seed: int, dtype: Any = None, device: str | None = None) -> Tensor:
     """Random numbers of the normal distribution: those of `seed`, the same on every device but for rounding. float32 by default."""
-    return current_vm()._random(_shape(shape), (_seed(seed), True), dtype or default_float, device or default_device)
+    return current_vm()._random(_shape(shape), (_seed(seed), True), dtype or default_float, _device(device))

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from . import _core
-from ._core import DType, Tensor
+from ._core import Tensor
 from ._dtypes import isdtype
 from ._errors import DTypeError
 
 Operand = Tensor | bool | int | float
 
 
-def _check(name: str, dtype: DType, kind: str | tuple[str, ...]) -> None:
+def _check(name: str, x: Tensor, kind: str | tuple[str, ...]) -> None:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} takes tensors, and no {type(x).__name__}; make one of it by asarray")
+    dtype = x.dtype
     if not isdtype(dtype, kind):
         kinds = kind if isinstance(kind, str) else " or ".join(kind)
         raise DTypeError(f"{name} takes {kinds} dtypes, and the tensor has {dtype}")
@@ -24,7 +27,7 @@ def _unary(
     """A function of one tensor; of the kind `same` it gives the tensor as it is."""
 
     def function(x: Tensor, /) -> Tensor:
-        _check(name, x.dtype, kind)
+        _check(name, x, kind)
         if same is not None and isdtype(x.dtype, same):
             return x._copy()
         return x._unary(op)
@@ -45,15 +48,15 @@ def _operands(x1: Operand, x2: Operand) -> tuple[Tensor, Operand, bool]:
         return x1, x2, False
     if isinstance(x2, Tensor):
         return x2, x1, True
-    raise TypeError("one of both operands must be a tensor")
+    raise TypeError("one of both operands must be a tensor; make one by asarray")
 
 
 def _binary(name: str, op: str, kind: str | tuple[str, ...], what: str) -> Callable[[Operand, Operand], Tensor]:
     def function(x1: Operand, x2: Operand, /) -> Tensor:
         tensor, other, reflected = _operands(x1, x2)
-        _check(name, tensor.dtype, kind)
+        _check(name, tensor, kind)
         if isinstance(other, Tensor):
-            _check(name, other.dtype, kind)
+            _check(name, other, kind)
         result = tensor._binary(op, other, reflected)
         if result is NotImplemented:
             raise TypeError(f"{name} takes tensors and numbers, and no {type(other).__name__}")
@@ -133,38 +136,38 @@ subtract = _binary("subtract", "sub", _NUMBER, "The difference")
 
 def positive(x: Tensor, /) -> Tensor:
     """The tensor, copied, for numeric dtypes."""
-    _check("positive", x.dtype, _NUMBER)
+    _check("positive", x, _NUMBER)
     return x._copy()
 
 
 def negative(x: Tensor, /) -> Tensor:
     """The number with the opposite sign, for numeric dtypes; unsigned integers wrap."""
-    _check("negative", x.dtype, _NUMBER)
+    _check("negative", x, _NUMBER)
     return -x
 
 
 def sign(x: Tensor, /) -> Tensor:
     """-1, 0 or 1, by the sign, for numeric dtypes."""
-    _check("sign", x.dtype, _NUMBER)
+    _check("sign", x, _NUMBER)
     return x._binary("ne", 0)._cast(x.dtype) if isdtype(x.dtype, "unsigned integer") else x._unary("sign")
 
 
 def conj(x: Tensor, /) -> Tensor:
     """The tensor, copied, for numeric dtypes: real numbers are their own conjugates."""
-    _check("conj", x.dtype, _NUMBER)
+    _check("conj", x, _NUMBER)
     return x._copy()
 
 
 def square(x: Tensor, /) -> Tensor:
     """x * x, for numeric dtypes."""
-    _check("square", x.dtype, _NUMBER)
+    _check("square", x, _NUMBER)
     return x._binary("mul", x)
 
 
 def logaddexp(x1: Operand, x2: Operand, /) -> Tensor:
     """log(exp(x1) + exp(x2)) without overflow, for real floating dtypes."""
     tensor, other, _ = _operands(x1, x2)
-    _check("logaddexp", tensor.dtype, _REAL)
+    _check("logaddexp", tensor, _REAL)
     larger, smaller = maximum(tensor, other), minimum(tensor, other)
     # Of two infinities of one sign the difference is NaN, and the larger one is the result.
     below = where(equal(larger, smaller), 0.0, subtract(smaller, larger))
@@ -173,7 +176,7 @@ def logaddexp(x1: Operand, x2: Operand, /) -> Tensor:
 
 def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     """Each element, but not below `min` and not above `max`: tensors or numbers, of the dtype of `x`. For numeric dtypes."""
-    _check("clip", x.dtype, _NUMBER)
+    _check("clip", x, _NUMBER)
     result = x._copy() if min is None and max is None else x
     if min is not None:
         result = maximum(result, min)
@@ -193,11 +196,11 @@ def where(condition: Tensor, x1: Operand, x2: Operand, /) -> Tensor:
 
 def softmax(x: Tensor, /, *, axis: int = -1) -> Tensor:
     """exp(x) / sum(exp(x)) along an axis, without overflow, for real floating dtypes."""
-    _check("softmax", x.dtype, _REAL)
+    _check("softmax", x, _REAL)
     return x._along("softmax", axis)
 
 
 def log_softmax(x: Tensor, /, *, axis: int = -1) -> Tensor:
     """The logarithm of `softmax`, for real floating dtypes."""
-    _check("log_softmax", x.dtype, _REAL)
+    _check("log_softmax", x, _REAL)
     return x._along("log_softmax", axis)

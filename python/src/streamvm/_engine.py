@@ -38,6 +38,8 @@ def current_vm() -> _core.Vm:
 @contextmanager
 def use(vm: _core.Vm) -> Iterator[_core.Vm]:
     """Makes `vm` the engine of new tensors within a `with` block, in this thread or coroutine."""
+    if not isinstance(vm, _core.Vm):
+        raise TypeError(f"use takes a Vm, and no {type(vm).__name__}")
     token = _current.set(vm)
     try:
         yield vm

@@ -13,8 +13,8 @@ from ._reductions import sum
 
 def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
     """The product of matrices, or of a matrix and a vector: of the last two axes; the axes before them broadcast. For numeric dtypes, which are promoted."""
-    _check("matmul", x1.dtype, "numeric")
-    _check("matmul", x2.dtype, "numeric")
+    _check("matmul", x1, "numeric")
+    _check("matmul", x2, "numeric")
     if x1.ndim == 0 or x2.ndim == 0:
         raise ValueError("matmul takes tensors with one axis or more; use multiply for numbers")
     row, column = x1.ndim == 1, x2.ndim == 1

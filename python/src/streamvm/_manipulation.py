@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import SupportsIndex
 
@@ -9,6 +10,11 @@ from . import _core
 from ._core import Tensor
 
 Axes = int | Sequence[int]
+
+
+def _listed(axes: Axes) -> list[int]:
+    """One axis or several, as a list."""
+    return [operator.index(axes)] if hasattr(axes, "__index__") else [operator.index(axis) for axis in axes]
 
 
 def _place(axis: int, rank: int) -> int:
@@ -67,8 +73,7 @@ def flip(x: Tensor, /, *, axis: Axes | None = None) -> Tensor:
 
 def moveaxis(x: Tensor, source: Axes, destination: Axes, /) -> Tensor:
     """A view with axes moved to other places; the others keep their order."""
-    sources = [source] if isinstance(source, int) else list(source)
-    destinations = [destination] if isinstance(destination, int) else list(destination)
+    sources, destinations = _listed(source), _listed(destination)
     if len(sources) != len(destinations):
         raise ValueError(f"{len(sources)} axes cannot move to {len(destinations)} places")
     sources = [_place(axis, x.ndim) for axis in sources]
@@ -106,7 +111,7 @@ def reshape(x: Tensor, /, shape: Axes, *, copy: bool | None = None) -> Tensor:
 
     `copy=True` always copies; `copy=False` raises ValueError where there is no view.
     """
-    sizes: list[int] = [shape] if isinstance(shape, int) else list(shape)
+    sizes = _listed(shape)
     if sizes.count(-1) > 1 or any(size < -1 for size in sizes):
         raise ValueError(f"a shape has sizes from 0 on and at most one -1, and this is {tuple(sizes)}")
     if -1 in sizes:
@@ -127,11 +132,12 @@ def reshape(x: Tensor, /, shape: Axes, *, copy: bool | None = None) -> Tensor:
 def roll(x: Tensor, /, shift: int | Sequence[int], *, axis: Axes | None = None) -> Tensor:
     """The elements moved along axes; what leaves at one end comes in at the other. Without an axis, in one row."""
     if axis is None:
-        if not isinstance(shift, int):
+        if not hasattr(shift, "__index__"):
             raise TypeError("several shifts need an axis each")
-        return x._reshape([x.size])._roll(shift, 0)._reshape(list(x.shape)) if x.size else x._copy()
-    axes = [axis] if isinstance(axis, int) else list(axis)
-    shifts = [shift] * len(axes) if isinstance(shift, int) else list(shift)
+        return x._reshape([x.size])._roll(operator.index(shift), 0)._reshape(list(x.shape)) if x.size else x._copy()
+    axes = _listed(axis)
+    shifts = _listed(shift)
+    shifts = shifts * len(axes) if len(shifts) == 1 else shifts
     if len(shifts) != len(axes):
         raise ValueError(f"there are {len(shifts)} shifts for {len(axes)} axes")
     result = x
@@ -143,7 +149,7 @@ def roll(x: Tensor, /, shift: int | Sequence[int], *, axis: Axes | None = None) 
 
 def squeeze(x: Tensor, /, axis: Axes) -> Tensor:
     """A view without some axes of size 1."""
-    axes = [_place(one, x.ndim) for one in ([axis] if isinstance(axis, int) else axis)]
+    axes = [_place(one, x.ndim) for one in _listed(axis)]
     for one in axes:
         if x.shape[one] != 1:
             raise ValueError(f"axis {one} has {x.shape[one]} elements, and only axes of size 1 can go")

@@ -9,13 +9,13 @@ from . import _core
 from ._core import DType, Tensor
 from ._dtypes import isdtype
 from ._elementwise import _check
-from ._manipulation import _place
+from ._manipulation import _listed, _place
 
 Axes = int | Sequence[int]
 
 
 def _axes(axis: Axes | None) -> Any:
-    return axis if axis is None or isinstance(axis, int) else list(axis)
+    return None if axis is None else _listed(axis)
 
 
 def _wide(x: Tensor, dtype: Any) -> Tensor:
@@ -32,36 +32,36 @@ def _wide(x: Tensor, dtype: Any) -> Tensor:
 
 def sum(x: Tensor, /, *, axis: Axes | None = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """The sum over axes, or all; of no elements 0. Integers are added up in 64 bits, and wrap."""
-    _check("sum", x.dtype, "numeric")
+    _check("sum", x, "numeric")
     return _wide(x, dtype)._reduce("sum", _axes(axis), keepdims)
 
 
 def prod(x: Tensor, /, *, axis: Axes | None = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """The product over axes, or all; of no elements 1. Integers are multiplied in 64 bits, and wrap."""
-    _check("prod", x.dtype, "numeric")
+    _check("prod", x, "numeric")
     return _wide(x, dtype)._reduce("prod", _axes(axis), keepdims)
 
 
 def max(x: Tensor, /, *, axis: Axes | None = None, keepdims: bool = False) -> Tensor:
     """The largest element over axes, or all; NaN if one is. There must be elements."""
-    _check("max", x.dtype, "numeric")
+    _check("max", x, "numeric")
     return x._reduce("reduce_max", _axes(axis), keepdims)
 
 
 def min(x: Tensor, /, *, axis: Axes | None = None, keepdims: bool = False) -> Tensor:
     """The smallest element over axes, or all; NaN if one is. There must be elements."""
-    _check("min", x.dtype, "numeric")
+    _check("min", x, "numeric")
     return x._reduce("reduce_min", _axes(axis), keepdims)
 
 
 def mean(x: Tensor, /, *, axis: Axes | None = None, keepdims: bool = False) -> Tensor:
     """The mean over axes, or all, for real floating dtypes."""
-    _check("mean", x.dtype, "real floating")
+    _check("mean", x, "real floating")
     return x._reduce("mean", _axes(axis), keepdims)
 
 
 def _count(x: Tensor, axis: Axes | None) -> int:
-    axes = range(x.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
+    axes = range(x.ndim) if axis is None else _listed(axis)
     count = 1
     for one in axes:
         count *= x.shape[_place(one, x.ndim)]
@@ -70,7 +70,7 @@ def _count(x: Tensor, axis: Axes | None) -> int:
 
 def var(x: Tensor, /, *, axis: Axes | None = None, correction: int | float = 0.0, keepdims: bool = False) -> Tensor:
     """The variance over axes, or all: the sum of the squares of the differences to the mean, by the number of elements less `correction`. For real floating dtypes."""
-    _check("var", x.dtype, "real floating")
+    _check("var", x, "real floating")
     variance = x._reduce("var", _axes(axis), keepdims)
     if correction == 0:
         return variance
@@ -81,7 +81,7 @@ def var(x: Tensor, /, *, axis: Axes | None = None, correction: int | float = 0.0
 
 def std(x: Tensor, /, *, axis: Axes | None = None, correction: int | float = 0.0, keepdims: bool = False) -> Tensor:
     """The standard deviation over axes, or all: the square root of `var`."""
-    _check("std", x.dtype, "real floating")
+    _check("std", x, "real floating")
     if correction == 0:
         return x._reduce("std", _axes(axis), keepdims)
     return var(x, axis=axis, correction=correction, keepdims=keepdims)._unary("sqrt")
@@ -110,7 +110,7 @@ def diff(
     x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
 ) -> Tensor:
     """The differences of neighbours along an axis, `n` times over; with other tensors before and after. For numeric dtypes."""
-    _check("diff", x.dtype, "numeric")
+    _check("diff", x, "numeric")
     place = _place(axis, x.ndim)
     parts = [part for part in (prepend, x, append) if part is not None]
     if n < 0:
@@ -126,7 +126,7 @@ def cumulative_sum(
     x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Tensor:
     """The sum of all elements up to each place of an axis; with `include_initial`, a 0 before them. Integers are added up in 64 bits, and wrap."""
-    _check("cumulative_sum", x.dtype, "numeric")
+    _check("cumulative_sum", x, "numeric")
     if axis is None:
         if x.ndim != 1:
             raise ValueError(f"cumulative_sum of a tensor with {x.ndim} axes needs an axis")
@@ -154,7 +154,7 @@ def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> 
 
 
 def _arg(op: str, x: Tensor, axis: int | None, keepdims: bool) -> Tensor:
-    _check(op, x.dtype, "numeric")
+    _check(op, x, "numeric")
     if axis is None:
         found = x._reshape([x.size])._along(op, 0)
         return found._reshape([1] * x.ndim) if keepdims else found

@@ -80,6 +80,6 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
 
 def isin(x1: Tensor, x2: Tensor, /, *, invert: bool = False) -> Tensor:
     """Whether each element of `x1` is one of those of `x2`, or is not, if `invert`. Waits for both. For dtypes of integers."""
-    _check("isin", x1.dtype, "integral")
-    _check("isin", x2.dtype, "integral")
+    _check("isin", x1, "integral")
+    _check("isin", x2, "integral")
     return _given(x1, numpy.isin(x1.numpy(), x2.numpy(), invert=invert))

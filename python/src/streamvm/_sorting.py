@@ -11,13 +11,13 @@ from ._manipulation import _place
 
 def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """The indices along an axis of its elements in order, as int64. Equal elements keep their order. NaN comes after all numbers, or before them if descending."""
-    _check("argsort", x.dtype, "numeric")
+    _check("argsort", x, "numeric")
     return x._along("argsort", axis, descending)
 
 
 def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """The elements in order along an axis. NaN comes after all numbers, or before them if descending."""
-    _check("sort", x.dtype, "numeric")
+    _check("sort", x, "numeric")
     return x._take_along_axis(x._along("argsort", axis, descending), axis)
 
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use streamvm::{BuildError, DType, DeviceId, Error, Generator, MemoryKind, Place, Vm};
+use streamvm::{BuildError, DType, DeviceId, Error, Generator, MemoryKind, Place, TimeLimit, Vm};
 use streamvm_tests::{CPU, ClosedGate, engines};
 
 #[test]
@@ -110,6 +110,34 @@ fn elements_of_the_caller_go_to_a_place() -> Result<(), Error> {
     assert_eq!((copy.to_vec::<i32>()?, new.to_vec::<i32>()?), (vec![0; size], vec![7; size]));
     assert!(vm.from_slice_on(DeviceId::cpu(7), &[1i32], &[1]).is_err());
     assert_eq!(vm.races(), []);
+    Ok(())
+}
+
+#[test]
+fn reads_are_submitted_once_and_waited_for_later() -> Result<(), Error> {
+    for (name, vm) in engines() {
+        let (x, y) = (vm.from_slice_on(CPU, &[1i32, 2], &[2])?, vm.full(CPU, DType::I32, &[2], 5)?);
+        let (first, second) = (x.start_read::<i32>()?, y.start_read::<i32>()?);
+        // Later writes do not change what was read before.
+        x.fill(9)?;
+        assert_eq!((second.into_elements()?, first.into_elements()?), (vec![5, 5], vec![1, 2]), "{name}");
+        assert!(matches!(x.start_read::<f32>(), Err(Error::WrongDType { .. })), "{name}");
+        let failed = (&x / &vm.zeros(CPU, DType::I32, &[2])?)?.start_read::<i32>()?;
+        assert!(matches!(failed.wait(), Err(Error::Failed(_))) && failed.wait().is_err(), "{name}");
+    }
+    let vm = Vm::builder().build()?;
+    let (x, gate) = (vm.zeros(CPU, DType::I32, &[2])?, ClosedGate::new());
+    vm.call_fn("held", CPU, [x.update()], gate.function())?;
+    let read = x.start_read::<i32>()?;
+    let issued = || vm.stats().streams.iter().map(|stream| stream.instructions).sum::<u64>();
+    let before = issued();
+    for _ in 0..3 {
+        let _limit = TimeLimit(Duration::from_millis(1)).enter();
+        assert!(matches!(read.wait(), Err(Error::Timeout { .. })));
+    }
+    assert_eq!(issued(), before);
+    gate.open();
+    assert_eq!(read.into_elements()?, [0, 0]);
     Ok(())
 }
 
