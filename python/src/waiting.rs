@@ -1,6 +1,7 @@
 //! Calls into the engine: without the interpreter's lock, with the site of the Python line, and ended by Ctrl-C.
 //!
-//! A call that waits gives up after a while, lets Python handle signals, and is made again. So an interrupt ends each wait, and what was submitted goes on.
+//! A call that waits gives up after a while, lets Python handle signals, and is made again. So an interrupt ends each wait, and what was submitted goes on. What waits for a submission of its own
+//! submits in one call and waits in another, so that nothing is submitted twice; a call that makes several submissions may repeat those that only it knows.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +10,8 @@ use streamvm::{Error, TimeLimit};
 
 use crate::{caller, errors};
 
-/// How long the first try waits. Each further one waits twice as long, up to [`LONGEST`]: a try may submit a copy anew.
-const FIRST: Duration = Duration::from_millis(20);
 /// The longest time until an interrupt is seen.
-const LONGEST: Duration = Duration::from_millis(320);
+const TRY: Duration = Duration::from_millis(50);
 
 /// Calls `f` until it ends within the time of a try.
 ///
@@ -42,23 +41,21 @@ pub(crate) fn call_within<T: Send>(
     let site = caller::site(py)?;
     // A time that the clock cannot hold is no limit.
     let end = limit.and_then(|limit| Instant::now().checked_add(limit));
-    let mut time = FIRST;
     loop {
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-        let this_time = left.map_or(time, |left| time.min(left));
+        let time = left.map_or(TRY, |left| left.min(TRY));
         let outcome = py.detach(|| {
             let _site = site.map(streamvm::Site::enter);
-            let _limit = TimeLimit(this_time).enter();
+            let _limit = TimeLimit(time).enter();
             f()
         });
         match outcome {
             Ok(result) => return Ok(result),
-            Err(Error::Timeout { waited_for, .. }) if left.is_some_and(|left| left <= time) => {
+            Err(Error::Timeout { waited_for, .. }) if left.is_some_and(|left| left <= TRY) => {
                 return Err(errors::timed_out(py, limit.unwrap_or_default(), &waited_for));
             }
             Err(Error::Timeout { .. }) => py.check_signals()?,
             Err(error) => return Err(errors::exception(py, &error, site)),
         }
-        time = (time * 2).min(LONGEST);
     }
 }

@@ -92,10 +92,14 @@ def test_masks_and_indices(data: st.DataObject) -> None:
     assert np.array_equal(tensor[sv.asarray(indices)].numpy(), array[indices])
     last = indices % shape[-1]
     assert np.array_equal(tensor[..., sv.asarray(last)].numpy(), array[..., last])
-    if mask.ndim == array.ndim:
-        values = np.arange(mask.sum(), dtype=np.int32)
-        tensor[sv.asarray(mask)] = sv.asarray(values)
-        array[mask] = values
+    values = np.arange(array[mask].size, dtype=np.int32).reshape(array[mask].shape)
+    tensor[sv.asarray(mask)] = sv.asarray(values)
+    array[mask] = values
+    tensor[sv.asarray(indices)] = 50
+    array[indices] = 50
+    unique = np.unique(last)
+    tensor[..., sv.asarray(unique)] = sv.asarray(np.arange(unique.size, dtype=np.int32))
+    array[..., unique] = np.arange(unique.size)
     tensor[sv.asarray(mask)] = -1
     array[mask] = -1
     assert np.array_equal(tensor.numpy(), array)

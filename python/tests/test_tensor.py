@@ -279,6 +279,13 @@ def test_arguments_of_other_types() -> None:
     assert sv.roll(x, one, axis=one).shape == sv.moveaxis(x, one, 0).T.shape == (2, 3)
 
 
+@pytest.mark.parametrize("shape", [(3,), (2000,), (2, 1000), (50, 60), (3, 1, 700), (0, 5000), (40, 40, 40)])
+def test_texts_show_what_those_of_arrays_show(shape: tuple[int, ...]) -> None:
+    array = np.arange(np.prod(shape, dtype=int)).reshape(shape)
+    expected = np.array2string(array, separator=", ", prefix="Tensor(")
+    assert repr(sv.asarray(array)) == f"Tensor({expected}, dtype=int64, device='cpu:0')"
+
+
 def test_texts() -> None:
     assert repr(sv.asarray([1, 2])) == "Tensor([1, 2], dtype=int64, device='cpu:0')"
     assert (repr(sv.float32), str(sv.float32), sv.float32.itemsize) == ("streamvm.float32", "float32", 4)

@@ -8,10 +8,12 @@ import numpy
 
 from . import _core
 from ._core import Tensor
-from ._creation import asarray
+from ._creation import arange, asarray, full
 from ._dtypes import isdtype
 from ._engine import use
 from ._sorting import take
+
+_NOT_WRITTEN = "tensors and numbers are written, and no {}; make a tensor of it first, by asarray"
 
 
 def _places(mask: Tensor) -> Tensor:
@@ -47,6 +49,14 @@ def _split(x: Tensor, key: Any) -> tuple[int, Tensor]:
     return axis, arrays[0]
 
 
+def _fitting(x: Tensor, mask: Tensor, axis: int) -> Tensor:
+    """The mask, if it has the sizes of these axes."""
+    found = x.shape[axis : axis + mask.ndim]
+    if found != mask.shape:
+        raise IndexError(f"the mask has the shape {mask.shape}, and the tensor has {found} there")
+    return mask
+
+
 def taken(x: Tensor, key: Any) -> Tensor:
     """The elements that a key with a tensor names, copied: where a mask is true, or at indices of an axis."""
     axis, array = _split(x, key)
@@ -54,39 +64,34 @@ def taken(x: Tensor, key: Any) -> Tensor:
         if not isdtype(array.dtype, "integral"):
             raise IndexError(f"a key has integers and truth values, and this tensor has {array.dtype}")
         return take(x, array, axis=axis)
-    last = axis + array.ndim
-    if x.shape[axis:last] != array.shape:
-        raise IndexError(f"the mask has the shape {array.shape}, and the tensor has {x.shape[axis:last]} there")
-    joined = x._reshape([*x.shape[:axis], array.size, *x.shape[last:]])
-    return joined._take(_places(array), axis)
+    places = _places(_fitting(x, array, axis))
+    return x._reshape([*x.shape[:axis], array.size, *x.shape[axis + array.ndim :]])._take(places, axis)
 
 
 def set_item(x: Tensor, key: Any, value: Any) -> None:
-    """Writes what a key names: a number, or a tensor that broadcasts to it and whose dtype is promoted to that of `x`. For more than a number behind a mask it waits for the mask."""
+    """Writes what a key names: a number, or a tensor that broadcasts to it and whose dtype is promoted to that of `x`. For more than a number behind a mask it waits for the mask. Of several elements for one place the last one stays."""
     parts = key if isinstance(key, tuple) else (key,)
     if not any(isinstance(part, (Tensor, bool)) for part in parts):
         _write(x[_forwards(key)], value)
         return
-    axis, array = _split(x, key)
-    if array.dtype != _core.bool:
-        raise IndexError("elements are written by masks, slices and numbers; write by indices with a mask")
-    last = axis + array.ndim
-    if x.shape[axis:last] != array.shape:
-        raise IndexError(f"the mask has the shape {array.shape}, and the tensor has {x.shape[axis:last]} there")
     values = value.item() if isinstance(value, numpy.generic) else value
+    if not isinstance(values, (Tensor, bool, int, float)):
+        raise TypeError(_NOT_WRITTEN.format(type(value).__name__))
     if isinstance(values, Tensor):
         _check(x, values)
         values = values if values.dtype == x.dtype else values._cast(x.dtype)
-    if not isinstance(values, Tensor) or values.ndim == 0:
+    axis, array = _split(x, key)
+    if array.dtype == _core.bool and (not isinstance(values, Tensor) or values.ndim == 0):
         # A mask is as the tensor on its axes, and of one element on the ones after them.
-        mask = array._reshape([*array.shape, *[1] * (x.ndim - last)])
+        mask = _fitting(x, array, axis)._reshape([*array.shape, *[1] * (x.ndim - axis - array.ndim)])
         x._assign(mask._where(values, x)._broadcast_to(list(x.shape)))
         return
-    if array.ndim != x.ndim:
-        raise IndexError("several elements are written by a mask of all axes; use where for others")
-    places = _places(array)
-    elements = x._reshape([x.size])._scatter(places, values._broadcast_to(list(places.shape)), 0)
-    x._assign(elements._reshape(list(x.shape)))
+    # The places of the elements in a row of all.
+    with use(x._vm):
+        places = taken(arange(x.size, device=x.device)._reshape(list(x.shape)), key)
+        source = values if isinstance(values, Tensor) else full((), values, dtype=x.dtype, device=x.device)
+    row = source._broadcast_to(list(places.shape))._reshape([places.size])
+    x._assign(x._reshape([x.size])._scatter(places._reshape([places.size]), row, 0)._reshape(list(x.shape)))
 
 
 def _check(x: Tensor, value: Tensor) -> None:
@@ -104,9 +109,7 @@ def _write(view: Tensor, value: Any) -> None:
     elif isinstance(value, (bool, int, float, numpy.generic)):
         view._fill(value.item() if isinstance(value, numpy.generic) else value)
     else:
-        raise TypeError(
-            f"tensors and numbers are written, and no {type(value).__name__}; make a tensor of it first, by asarray"
-        )
+        raise TypeError(_NOT_WRITTEN.format(type(value).__name__))
 
 
 def _is_backwards(part: Any) -> bool:
