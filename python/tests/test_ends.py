@@ -93,8 +93,8 @@ def test_an_interrupt_ends_each_wait(wait: str) -> None:
         vm.call(fills, [], [tensor])
         async def coroutine():
             await tensor
-        print("waits", flush=True)
         try:
+            print("waits", flush=True)
             {wait}
         except BaseException as error:
             print(type(error).__name__, flush=True)
