@@ -52,10 +52,17 @@ def test_a_failure_that_nobody_has_seen_is_told_at_the_end() -> None:
     assert out == "goes on\n" and "OperationError" in err and "divides by zero" in err
 
 
+# What runs in the background ignores interrupts, and so do its children.
+HEARS = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+
+
 def interrupted(program: str, says: str, after: float) -> tuple[str, str, int]:
     """Interrupts a program some seconds after it has said that; returns what it wrote after that, and its exit status."""
     with subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", HEARS + textwrap.dedent(program)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         try:
             assert process.stdout is not None and process.stdout.readline() == says + "\n"
