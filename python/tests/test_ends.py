@@ -32,7 +32,7 @@ def test_work_that_is_pending_is_done_before_the_end() -> None:
             x = x + 1
         def late():
             time.sleep(0.2)
-            print("late")
+            print("late\\n", end="")
         sv.default_vm().call(late)
         other = sv.Vm()
         other.call(late, on_workers=True)
@@ -210,7 +210,7 @@ def test_an_engine_that_is_dropped_waits_for_functions(holder: str) -> None:
             tensor = sv.ones((2,))
         def late():
             time.sleep(0.2)
-            print("late")
+            print("late\\n", end="")
         vm.call(late)
         if {holder!r} == "tensor":
             del vm
