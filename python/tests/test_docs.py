@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import importlib.metadata
 import os
 import pkgutil
 import re
@@ -25,6 +26,13 @@ MODULES = [name for _, name, _ in pkgutil.iter_modules(sv.__path__) if name != "
 def test_examples_in_docstrings(name: str) -> None:
     module = importlib.import_module(f"streamvm.{name}" if name else "streamvm")
     assert doctest.testmod(module).failed == 0
+
+
+def test_the_wheel_has_the_package_alone() -> None:
+    files = [file for file in importlib.metadata.files("streamvm") or [] if "__pycache__" not in str(file)]
+    assert {file.parts[0] for file in files} == {"streamvm", f"streamvm-{sv.__version__}.dist-info"}
+    assert {file.suffix for file in files if file.parts[0] == "streamvm"} == {".py", ".pyi", ".so", ".typed"}
+    assert sum(file.size or 0 for file in files) < 20 << 20
 
 
 def test_every_function_says_what_it_does() -> None:
