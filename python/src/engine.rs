@@ -13,7 +13,7 @@ use streamvm::{DeviceId, Error, Generator, Lane, Mode, Place, Scalar, Tensor, Tr
 use crate::dtypes::AnyDType;
 use crate::functions::PythonFunction;
 use crate::tensor::PyTensor;
-use crate::{caller, elements, errors, programs, waiting};
+use crate::{callbacks, caller, elements, errors, programs, waiting};
 
 /// Whether the wait for all engines at the end of the interpreter was interrupted: then nothing waits for them.
 static ABANDONED: AtomicBool = AtomicBool::new(false);
@@ -386,7 +386,7 @@ pub(crate) fn close_all(py: Python<'_>) -> PyResult<()> {
             }
         }
     }
-    Ok(())
+    callbacks::wait_for_all(py).inspect_err(|_| ABANDONED.store(true, Ordering::Relaxed))
 }
 
 thread_local! {

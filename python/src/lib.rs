@@ -11,6 +11,7 @@
 //! | `operators` | its operators |
 //! | `axes` | axes as Python counts them |
 //! | `indexing` | keys in brackets, as views |
+//! | `callbacks` | Python functions that are called once a tensor is there |
 //! | `elements` | elements from and to NumPy arrays |
 //! | `functions` | Python functions as instructions |
 //! | `programs` | recorded functions |
@@ -19,6 +20,7 @@
 use pyo3::prelude::*;
 
 mod axes;
+mod callbacks;
 mod caller;
 mod dtypes;
 mod elements;

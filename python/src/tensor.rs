@@ -10,6 +10,7 @@ use streamvm::ep::OpClass;
 use streamvm::{Axes, DType, Error, Op, Params, Tensor};
 
 use crate::axes::{self, AxesArgument};
+use crate::callbacks::Callback;
 use crate::dtypes::{AnyDType, PyDType, is_integer, is_signed};
 use crate::engine::{Engine, Number, PyVm, place_named, seconds};
 use crate::operators::{binary, chosen, converted, in_place, of_dtype};
@@ -134,17 +135,10 @@ impl PyTensor {
 
     /// Calls `callback` with None, or with the exception of a failure, once the elements are written: on another thread.
     fn _on_passed(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
-        let callback = Arc::new(callback);
         waiting::call(py, || {
-            let callback = callback.clone();
-            self.tensor.on_passed(move |outcome| {
-                Python::try_attach(|py| {
-                    let failure = outcome.err().map(|error| errors::exception(py, &error, None));
-                    if let Err(error) = callback.call1(py, (failure,)) {
-                        error.write_unraisable(py, None);
-                    }
-                });
-            })
+            // A try that gives up has dropped its callback.
+            let callback = Callback::new(Python::attach(|py| callback.clone_ref(py)));
+            self.tensor.on_passed(move |outcome| callback.call(outcome))
         })
     }
 

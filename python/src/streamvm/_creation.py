@@ -19,7 +19,10 @@ default_int = _core.int64
 default_device = "cpu:0"
 
 # Arrays of these are taken as they are: native bytes, and each byte is one of the dtype.
-_DIRECT = frozenset(map(numpy.dtype, ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")))
+_DIRECT = {
+    numpy.dtype(text): _core.result_type(numpy.dtype(text))
+    for text in ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
+}
 
 
 def _shape(shape: Shape) -> list[int]:
@@ -78,14 +81,10 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
         return tensor._copy() if copy and tensor is obj else tensor
     if copy is False:
         raise ValueError("the elements of a NumPy array or a list are always copied")
-    if (
-        type(obj) is numpy.ndarray
-        and dtype is None
-        and obj.dtype in _DIRECT
-        and obj.flags.c_contiguous
-        and obj.flags.aligned
-    ):
-        return current_vm()._from_array(obj, obj.dtype.name, obj.shape, _device(device))
+    if type(obj) is numpy.ndarray and dtype is None:
+        direct = _DIRECT.get(obj.dtype)
+        if direct is not None and obj.flags.c_contiguous and obj.flags.aligned:
+            return current_vm()._from_array(obj, direct, obj.shape, _device(device))
     array = numpy.asarray(obj)
     if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
         raise TypeError(f"a tensor has numbers and truth values, and this has elements of the type {array.dtype}")
