@@ -62,7 +62,7 @@ impl Drop for Callback {
 /// Waits until all were called.
 ///
 /// # Errors
-/// What a signal handler raises.
+/// The exception that a signal handler raises.
 pub(crate) fn wait_for_all(py: Python<'_>) -> PyResult<()> {
     loop {
         let left = py.detach(|| {

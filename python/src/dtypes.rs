@@ -98,7 +98,7 @@ pub(crate) fn is_integer(dtype: DType) -> bool {
 }
 
 /// The dtype in which two can be computed together; `None` for kinds that the standard leaves apart: bool, integers and floats, and `uint64` beside signed integers.
-pub(crate) fn common(one: DType, other: DType) -> Option<DType> {
+fn common(one: DType, other: DType) -> Option<DType> {
     if one == other {
         return Some(one);
     }

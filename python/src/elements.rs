@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use half::f16;
 use numpy::{PyArrayDyn, PyArrayMethods};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use streamvm::{DType, Element, Error, FnContext, FnError, Place, Reading, Tensor, TimeLimit, Vm};
+use streamvm::{DType, Element, Error, FnContext, FnError, Place, Reading, Site, Tensor, TimeLimit, Vm, f16};
 
 /// Runs code with the type of a dtype that NumPy has.
 macro_rules! of_dtype {
@@ -95,6 +94,7 @@ pub(crate) fn tensor_of(
             // Into memory that the host can access, copying waits for nothing but memory.
             if place.device().is_none_or(|device| device.kind.info().host_memory) {
                 let array = array.cast::<PyArrayDyn<T>>()?.readonly();
+                let _site = crate::caller::site(array.py())?.map(Site::enter);
                 let _at_once = TimeLimit(Duration::ZERO).enter();
                 match vm.from_slice_on(place, array.as_slice()?, shape) {
                     Err(Error::Timeout { .. }) => {}

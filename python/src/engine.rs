@@ -57,7 +57,7 @@ pub(crate) struct PyVm {
 #[pymethods]
 impl PyVm {
     #[new]
-    #[pyo3(signature = (*, mode = None, seed = 0, sim_devices = 0, cpu_threads = None, memory_limit = None, trace = None, profile = false, detect_races = false))]
+    #[pyo3(signature = (*, mode = None, seed = 0, sim_devices = 0, cpu_threads = None, memory_limit = None, trace = None, detect_races = false))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn new(
         py: Python<'_>,
@@ -67,10 +67,9 @@ impl PyVm {
         cpu_threads: Option<usize>,
         memory_limit: Option<u64>,
         trace: Option<std::path::PathBuf>,
-        profile: bool,
         detect_races: bool,
     ) -> PyResult<PyVm> {
-        let mut builder = Vm::builder().sim_devices(sim_devices).profile(profile);
+        let mut builder = Vm::builder().sim_devices(sim_devices);
         builder = match mode {
             None => builder,
             Some("threaded") => builder.mode(Mode::Threaded),
@@ -108,7 +107,7 @@ impl PyVm {
         Arc::ptr_eq(&self.engine, &other.engine)
     }
 
-    pub(crate) fn __hash__(&self) -> usize {
+    fn __hash__(&self) -> usize {
         Arc::as_ptr(&self.engine).addr()
     }
 
@@ -134,12 +133,12 @@ impl PyVm {
         self.engine.vm().is_closed()
     }
 
-    /// What the race detector has found, one text for each: empty means that it has found none.
+    /// The races that the detector has found, a text for each; it is on with `detect_races` and with simulated devices.
     fn races(&self, py: Python<'_>) -> Vec<String> {
         py.detach(|| self.engine.vm().races().iter().map(ToString::to_string).collect())
     }
 
-    /// Writes the trace that the engine has kept so far.
+    /// Writes the last seconds of a trace, which the engine keeps where STREAMVM_TRACE_LAST says how many.
     fn write_trace(&self, py: Python<'_>) -> PyResult<()> {
         waiting::call(py, || self.engine.vm().write_trace())
     }
@@ -358,7 +357,7 @@ pub(crate) fn seconds(timeout: Option<f64>) -> PyResult<Option<Duration>> {
         Duration::try_from_secs_f64(seconds)
             .map_err(|error| PyValueError::new_err(format!("a timeout of {seconds} seconds cannot be: {error}")))
     };
-    // What no duration can hold is longer than any wait.
+    // A time that no duration can hold is longer than any wait.
     timeout.filter(|seconds| seconds.is_nan() || *seconds < 1e15).map(of).transpose()
 }
 
@@ -377,7 +376,7 @@ pub(crate) fn close_all(py: Python<'_>) -> PyResult<()> {
             // An engine of the process that this one was forked from: that has it.
             Err(error) if error.get_type(py).name().is_ok_and(|name| name == "ClosedError") => {}
             Err(error) if error.is_instance_of::<pyo3::exceptions::PyException>(py) => {
-                // Nobody has waited for it.
+                // The program has not waited for the failure, so Python prints it.
                 error.write_unraisable(py, None);
             }
             Err(interrupt) => {

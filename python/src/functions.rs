@@ -10,7 +10,7 @@ use crate::{elements, errors};
 pub(crate) struct PythonFunction {
     function: Py<PyAny>,
     site: Option<Site>,
-    /// How many tensors it writes or changes.
+    /// How many tensors it writes.
     results: usize,
 }
 

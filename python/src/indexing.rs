@@ -7,7 +7,7 @@ use streamvm::{Layout, Shape, Tensor};
 
 use crate::waiting;
 
-/// What a key asks for at an axis.
+/// A part of a key.
 enum Part {
     /// The place on an axis, which goes.
     At(isize),

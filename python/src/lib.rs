@@ -9,7 +9,7 @@
 //! | `engine` | the class `Vm`, and the end of engines before that of the interpreter |
 //! | `tensor` | the class `Tensor` |
 //! | `operators` | its operators |
-//! | `axes` | axes as Python counts them |
+//! | `axes` | axes as Python counts them, and ops over them |
 //! | `indexing` | keys in brackets, as views |
 //! | `callbacks` | Python functions that are called once a tensor is there |
 //! | `elements` | elements from and to NumPy arrays |
@@ -33,7 +33,7 @@ mod programs;
 mod tensor;
 mod waiting;
 
-/// What the Python part of the package takes from the Rust part.
+/// The Python part of the package imports this module.
 #[pymodule(name = "_core", gil_used = false)]
 mod core {
     use pyo3::prelude::*;

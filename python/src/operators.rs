@@ -11,7 +11,7 @@ use crate::engine::Number;
 use crate::tensor::PyTensor;
 use crate::waiting;
 
-/// What stands beside a tensor.
+/// The operand beside a tensor.
 pub(crate) enum Beside<'a> {
     Tensor(&'a PyTensor),
     Number(Number),
@@ -27,7 +27,7 @@ fn of_numpy<'py>(given: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>
     if given.is_instance(number)? { given.call_method0("item").map(Some) } else { Ok(None) }
 }
 
-/// What `given` is beside a tensor of this dtype; `None` if it is neither a tensor nor a number.
+/// Reads the operand beside a tensor of this dtype; `None` if it is neither a tensor nor a number.
 ///
 /// # Errors
 /// `TypeError`: the number is of another kind than the dtype. An integer counts as a float, too.
@@ -151,13 +151,9 @@ pub(crate) fn binary(
             let params = Params::default().with_number(usize::from(!reflected), number.scalar());
             waiting::call(py, || x.op(op, &[], params))?
         }
-        Some(Beside::Tensor(other)) if x.dtype() == other.tensor.dtype() => {
-            let op = of_dtype(op, x.dtype());
-            check(op, x.dtype())?;
-            waiting::call(py, || x.op(op, &[&other.tensor], Params::default()))?
-        }
         Some(Beside::Tensor(other)) => {
             let dtype = common_or_raise(x.dtype(), other.tensor.dtype())?;
+            let op = of_dtype(op, dtype);
             check(op, dtype)?;
             let (x, y) = (converted(py, x, dtype)?, converted(py, &other.tensor, dtype)?);
             waiting::call(py, || x.op(op, &[&y], Params::default()))?

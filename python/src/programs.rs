@@ -7,7 +7,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use streamvm::program::CompileOptions;
-use streamvm::{Error, Executable, Place, Tensor};
+use streamvm::{Error, Executable, Tensor};
 
 use crate::engine::{Engine, PyVm};
 use crate::tensor::PyTensor;
@@ -150,9 +150,4 @@ pub(crate) fn refuse_while_recording(py: Python<'_>) -> PyResult<()> {
         return Err(errors::usage(py, text));
     }
     Ok(())
-}
-
-/// What must be the same for a program to serve another call: dtype, shape, place.
-pub(crate) fn signature(tensor: &Tensor) -> (Place, &'static str, Vec<usize>) {
-    (tensor.place(), crate::dtypes::PyDType(tensor.dtype()).name(), tensor.dims().to_vec())
 }

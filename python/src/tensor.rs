@@ -14,7 +14,6 @@ use crate::callbacks::Callback;
 use crate::dtypes::{AnyDType, PyDType, is_integer, is_signed};
 use crate::engine::{Engine, Number, PyVm, place_named, seconds};
 use crate::operators::{binary, chosen, converted, in_place, of_dtype};
-use crate::programs::signature;
 use crate::{elements, errors, indexing, waiting};
 
 /// A tensor: elements of one dtype in a shape, on a device. Calls return at once, and the engine computes the elements; reading them waits.
@@ -51,8 +50,9 @@ impl PyTensor {
             return Err(errors::usage(py, &text));
         }
         let tensor = converted(py, &self.tensor, dtype)?;
-        waiting::call(py, || tensor.wait())?;
-        waiting::call(py, || tensor.to_scalar::<T>())
+        let read = waiting::call(py, || tensor.start_read::<T>())?;
+        waiting::call(py, || read.wait())?;
+        waiting::at_once(py, || read.into_elements()).map(|elements| elements[0])
     }
 }
 
@@ -450,7 +450,7 @@ impl PyTensor {
         binary(other.py(), op, self, other, false)
     }
 
-    // What the functions of the package are made of.
+    // The functions of the package call these.
 
     /// An op over one tensor, by its name.
     fn _unary(&self, py: Python<'_>, op: &str) -> PyResult<PyTensor> {
@@ -479,27 +479,8 @@ impl PyTensor {
     /// A reduction by its name: over some axes, or all.
     fn _reduce(&self, py: Python<'_>, op: &str, axis: Option<AxesArgument>, keepdims: bool) -> PyResult<PyTensor> {
         let op = op_named(py, op)?;
-        let rank = self.tensor.rank();
-        let axes = axes::axes(axis, rank)?;
-        let dims: Vec<usize> = self
-            .tensor
-            .dims()
-            .iter()
-            .enumerate()
-            .map(|(axis, size)| if axes.contains(&axis) { 1 } else { *size })
-            .collect();
-        // No axes in an op stand for all of them; over none, each element is by itself.
-        let by_itself = axes.is_empty() && rank > 0;
-        self.made(py, |tensor| {
-            let reduced = if by_itself {
-                let each = tensor.reshape(&[tensor.numel(), 1])?;
-                let over = Params::over(Axes::new(&[1]).map_err(streamvm::BuildError::from)?);
-                each.op(op, &[], over)?.reshape(tensor.dims())?
-            } else {
-                tensor.op(op, &[], Params::over(Axes::new(&axes).map_err(streamvm::BuildError::from)?))?
-            };
-            if keepdims { reduced.reshape(&dims) } else { Ok(reduced) }
-        })
+        let axes = axes::axes(axis, self.tensor.rank())?;
+        self.made(py, |tensor| axes::reduced(tensor, op, &axes, keepdims))
     }
 
     /// An op along one axis, by its name.
@@ -526,21 +507,7 @@ impl PyTensor {
     /// Elements along an axis by indices, in a shape as the indices have it.
     fn _take(&self, py: Python<'_>, indices: &PyTensor, axis: isize) -> PyResult<PyTensor> {
         let axis = axes::axis(axis, self.tensor.rank())?;
-        let indices = &indices.tensor;
-        self.made(py, |tensor| {
-            // The op takes the rows of a matrix.
-            let mut order: Vec<usize> = (0..tensor.rank()).collect();
-            order.remove(axis);
-            order.insert(0, axis);
-            let rows = tensor.permute(&order)?;
-            let (count, rest) = (rows.dims()[0], &rows.dims()[1..]);
-            let taken = rows.reshape(&[count, rest.iter().product()])?.index_select(indices)?;
-            let rows = taken.reshape(&[indices.dims(), rest].concat())?;
-            let (new, rank) = (indices.rank(), indices.rank() + tensor.rank() - 1);
-            let mut back: Vec<usize> = (new..rank).collect();
-            back.splice(axis..axis, 0..new);
-            rows.permute(&back)
-        })
+        self.made(py, |tensor| axes::taken(tensor, &indices.tensor, axis))
     }
 
     fn _take_along_axis(&self, py: Python<'_>, indices: &PyTensor, axis: isize) -> PyResult<PyTensor> {
@@ -623,15 +590,9 @@ impl PyTensor {
         })
     }
 
-    /// Whether both have memory in common.
-    fn _overlaps(&self, other: &PyTensor) -> bool {
-        self.tensor.overlaps(&other.tensor)
-    }
-
-    /// What a compiled function is found again by.
+    /// Device, dtype and shape: a program serves each call whose tensors have the same.
     fn _signature<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let (place, dtype, dims) = signature(&self.tensor);
-        Ok((place.to_string(), dtype, pyo3::types::PyTuple::new(py, dims)?).into_pyobject(py)?.into_any())
+        Ok((self.device(), self.dtype().name(), self.shape(py)?).into_pyobject(py)?.into_any())
     }
 
     /// The engine of the tensor.

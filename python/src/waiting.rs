@@ -16,7 +16,7 @@ const TRY: Duration = Duration::from_millis(50);
 /// Calls `f` until it ends within the time of a try.
 ///
 /// # Errors
-/// The exception of the engine's error; what a signal handler raises.
+/// The exception of the engine's error, or one that a signal handler raises.
 pub(crate) fn call<T: Send>(py: Python<'_>, f: impl FnMut() -> Result<T, Error> + Send) -> PyResult<T> {
     call_within(py, None, f)
 }

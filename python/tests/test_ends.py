@@ -185,6 +185,11 @@ def test_a_trace_is_written_at_the_end(tmp_path: pathlib.Path) -> None:
         timeout=LIMIT,
     )
     assert ended.returncode == 0 and file.stat().st_size > 100
+    last = tmp_path / "last.pftrace"
+    env = {**os.environ, "STREAMVM_TRACE": str(last), "STREAMVM_TRACE_LAST": "60"}
+    program = "import os, streamvm as sv; (sv.ones((2,)) + 1).wait(); sv.default_vm().write_trace(); os._exit(0)"
+    ended = subprocess.run([sys.executable, "-c", program], env=env, timeout=LIMIT)
+    assert ended.returncode == 0 and last.stat().st_size > 100
 
 
 def test_an_import_is_quick() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import re
 import threading
 import time
 import weakref
@@ -262,6 +263,20 @@ def test_a_wait_has_a_limit_and_lets_other_threads_run() -> None:
     threading.Timer(0.05, go.set).start()
     out.wait()
     assert out.is_ready()
+
+
+def test_a_read_on_a_busy_stream_is_submitted_once() -> None:
+    vm, x, go = sv.Vm(cpu_threads=1), None, threading.Event()
+    with sv.use(vm):
+        x = sv.ones(())
+    x.wait()
+    vm.call(lambda: go.wait() and None)
+    issued = sum(map(int, re.findall(r"\binstructions: (\d+)", vm.stats())))
+    assert issued > 0
+    threading.Timer(0.5, go.set).start()
+    assert x.item() == 1 and float(x) == 1 and x.numpy() == 1
+    # Each may be a conversion, a copy and a read.
+    assert sum(map(int, re.findall(r"\binstructions: (\d+)", vm.stats()))) - issued <= 9
 
 
 def test_nothing_is_left_of_what_was_dropped() -> None:

@@ -145,7 +145,7 @@ fn a_touch_orders_the_steps_of_its_stream() {
             "compute@cpu:1:0 neg after [] waits []",
         ]
     );
-    // What the compiler moves to another lane waits for the touch, and the touch for it.
+    // A step that the compiler moves to another lane waits for the touch, and the touch for such a step.
     assert_eq!(
         segments(2),
         [

@@ -167,7 +167,6 @@ class Vm:
         cpu_threads: int | None = None,
         memory_limit: int | None = None,
         trace: str | PathLike[str] | None = None,
-        profile: builtins.bool = False,
         detect_races: builtins.bool = False,
     ) -> Vm: ...
     def __hash__(self) -> int: ...

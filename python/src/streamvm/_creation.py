@@ -10,6 +10,7 @@ import numpy
 
 from . import _core
 from ._core import DType, Tensor
+from ._dtypes import isdtype
 from ._engine import current_vm
 
 Shape = SupportsIndex | Sequence[SupportsIndex]
@@ -93,7 +94,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
             dtype = default_float
         elif array.dtype.kind == "i":
             dtype = default_int
-    elif dtype is not None and array.dtype.kind in "iu" and _is_of_python(obj) and isdtype_integer(dtype):
+    elif dtype is not None and array.dtype.kind in "iu" and _is_of_python(obj) and _is_kind(dtype, "integral"):
         # NumPy says which number does not fit.
         array = numpy.asarray(obj, dtype=_core.result_type(dtype).name)
     shape = array.shape
@@ -142,8 +143,8 @@ def _is_like(x: Tensor, dtype: Any, device: str | None) -> bool:
     return device in (None, x.device) and (dtype is None or _core.result_type(dtype) == x.dtype)
 
 
-def _is_bool(dtype: Any) -> bool:
-    return _core.result_type(dtype) == _core.bool
+def _is_kind(dtype: Any, kind: str) -> bool:
+    return isdtype(_core.result_type(dtype), kind)
 
 
 def full_like(x: Tensor, /, fill_value: bool | int | float, *, dtype: Any = None, device: str | None = None) -> Tensor:
@@ -155,12 +156,12 @@ def full_like(x: Tensor, /, fill_value: bool | int | float, *, dtype: Any = None
 
 def zeros_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """As `zeros`, with shape, dtype and device of `x` where they are not given."""
-    return full_like(x, False if _is_bool(dtype or x.dtype) else 0, dtype=dtype, device=device)
+    return full_like(x, False if _is_kind(dtype or x.dtype, "bool") else 0, dtype=dtype, device=device)
 
 
 def ones_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """As `ones`, with shape, dtype and device of `x` where they are not given."""
-    return full_like(x, True if _is_bool(dtype or x.dtype) else 1, dtype=dtype, device=device)
+    return full_like(x, True if _is_kind(dtype or x.dtype, "bool") else 1, dtype=dtype, device=device)
 
 
 def empty_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
@@ -183,21 +184,11 @@ def arange(
         raise ValueError("arange needs a step other than 0")
     floats = any(isinstance(number, float) for number in (first, end, step))
     wanted = dtype or (default_float if floats else default_int)
-    if not isdtype_float(wanted):
+    if not _is_kind(wanted, "real floating"):
         if any(number != int(number) for number in (first, end, step)):
             raise TypeError(f"arange of {wanted} takes integers; make floats, and convert them by astype")
         first, end, step = int(first), int(end), int(step)
     return current_vm()._arange((first, end, step), wanted, _device(device))
-
-
-def isdtype_integer(dtype: Any) -> bool:
-    """Whether it is a dtype of integers."""
-    return "int" in _core.result_type(dtype).name
-
-
-def isdtype_float(dtype: Any) -> bool:
-    """Whether it is a dtype of floats."""
-    return "float" in _core.result_type(dtype).name
 
 
 def linspace(
@@ -213,7 +204,7 @@ def linspace(
     """`num` numbers at equal distances from `start` to `stop`, which is the last one unless `endpoint` is false; float32 by default."""
     if num < 0:
         raise ValueError(f"linspace cannot make {num} numbers")
-    if not isdtype_float(dtype or default_float):
+    if not _is_kind(dtype or default_float, "real floating"):
         raise TypeError(f"linspace makes floats, and not {dtype}; convert them by astype")
     last = float(stop) if endpoint or num == 0 else float(start) + (float(stop) - float(start)) * (num - 1) / num
     return current_vm()._linspace((float(start), last, num), dtype or default_float, _device(device))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ._core import Tensor, int32, int64, result_type
@@ -66,17 +67,8 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
         raise ValueError("the axes of a pair differ in size")
     rest1 = [axis for axis in range(x1.ndim) if axis not in first]
     rest2 = [axis for axis in range(x2.ndim) if axis not in second]
-    inner = 1
-    for axis in first:
-        inner *= x1.shape[axis]
+    inner = math.prod(x1.shape[axis] for axis in first)
     shape1, shape2 = [x1.shape[axis] for axis in rest1], [x2.shape[axis] for axis in rest2]
-    rows = x1._permute([*rest1, *first])._reshape([_product(shape1), inner])
-    columns = x2._permute([*second, *rest2])._reshape([inner, _product(shape2)])
+    rows = x1._permute([*rest1, *first])._reshape([math.prod(shape1), inner])
+    columns = x2._permute([*second, *rest2])._reshape([inner, math.prod(shape2)])
     return matmul(rows, columns)._reshape([*shape1, *shape2])
-
-
-def _product(sizes: Sequence[int]) -> int:
-    result = 1
-    for size in sizes:
-        result *= size
-    return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import SupportsIndex
@@ -115,9 +116,7 @@ def reshape(x: Tensor, /, shape: Axes, *, copy: bool | None = None) -> Tensor:
     if sizes.count(-1) > 1 or any(size < -1 for size in sizes):
         raise ValueError(f"a shape has sizes from 0 on and at most one -1, and this is {tuple(sizes)}")
     if -1 in sizes:
-        rest = 1
-        for size in sizes:
-            rest *= 1 if size == -1 else size
+        rest = math.prod(size for size in sizes if size != -1)
         if rest == 0 or x.size % rest:
             raise ValueError(f"{x.size} elements do not fit the shape {tuple(sizes)}")
         sizes[sizes.index(-1)] = x.size // rest

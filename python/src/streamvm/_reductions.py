@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from typing import Any
 
 from . import _core
 from ._core import DType, Tensor
 from ._dtypes import isdtype
 from ._elementwise import _check
-from ._manipulation import _listed, _place
-
-Axes = int | Sequence[int]
+from ._manipulation import Axes, _listed, _place
 
 
 def _axes(axis: Axes | None) -> Any:
@@ -62,10 +60,7 @@ def mean(x: Tensor, /, *, axis: Axes | None = None, keepdims: bool = False) -> T
 
 def _count(x: Tensor, axis: Axes | None) -> int:
     axes = range(x.ndim) if axis is None else _listed(axis)
-    count = 1
-    for one in axes:
-        count *= x.shape[_place(one, x.ndim)]
-    return count
+    return math.prod(x.shape[_place(one, x.ndim)] for one in axes)
 
 
 def var(x: Tensor, /, *, axis: Axes | None = None, correction: int | float = 0.0, keepdims: bool = False) -> Tensor:
