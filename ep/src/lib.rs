@@ -64,6 +64,7 @@ pub use call::kernel_registry::KernelRegistry;
 pub use call::label::{Label, ProgramStep};
 pub use call::op_states::OpStates;
 pub use call::operand::{Access, Operand};
+pub use call::operation::{Operation, Unfinished};
 pub use call::prepared::{Executes, Prepared, RestOfSegment, SegmentCall, SegmentRun, SequenceTime};
 pub use call::raw::{RawCall, RawFn};
 pub use call::registered::{ElementwiseOp, OpCall, TensorOp};

@@ -26,11 +26,13 @@ pub enum StreamType {
     Workers,
     /// The begins and ends of critical sections, which order the instructions of a section and move no data.
     Critical,
+    /// Communication with other ranks, in the order in which it was submitted. On a CPU, functions that start operations, which the stream's thread polls.
+    Collective,
 }
 
 impl StreamType {
     /// Every stream type, in the order of [`StreamType::index`].
-    pub const ALL: [StreamType; 7] = [
+    pub const ALL: [StreamType; 8] = [
         StreamType::Compute,
         StreamType::HostToDevice,
         StreamType::DeviceToHost,
@@ -38,6 +40,7 @@ impl StreamType {
         StreamType::Barrier,
         StreamType::Workers,
         StreamType::Critical,
+        StreamType::Collective,
     ];
 
     /// A dense number, for tables.
@@ -59,7 +62,8 @@ impl StreamType {
             | StreamType::DeviceToHost
             | StreamType::Barrier
             | StreamType::Workers
-            | StreamType::Critical => MemoryKind::Device,
+            | StreamType::Critical
+            | StreamType::Collective => MemoryKind::Device,
         }
     }
 
@@ -73,6 +77,7 @@ impl StreamType {
             StreamType::Barrier => "barrier",
             StreamType::Workers => "workers",
             StreamType::Critical => "critical",
+            StreamType::Collective => "collective",
         }
     }
 }
@@ -116,7 +121,7 @@ impl fmt::Display for StreamKey {
 /// The error of parsing a text that does not name a stream.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} does not name a stream: expected TYPE@DEVICE:LANE such as compute@cpu:0:0, with TYPE one of compute, h2d, d2h, pinned, barrier, workers, critical"
+    "{text:?} does not name a stream: expected TYPE@DEVICE:LANE such as compute@cpu:0:0, with TYPE one of compute, h2d, d2h, pinned, barrier, workers, critical, collective"
 )]
 pub struct ParseStreamKeyError {
     text: String,

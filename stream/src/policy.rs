@@ -22,6 +22,8 @@ pub enum Threads {
 pub enum Passing {
     /// It has passed when the call returns.
     AtOnce,
+    /// The call may start an [`Operation`](streamvm_ep::Operation) and return. The thread polls it, beside those of other streams, until it is over.
+    Polled,
     /// The call only launches it; an event after it shows when it has passed.
     Later,
 }
@@ -42,6 +44,8 @@ impl StreamPolicy {
             (StreamType::Barrier, _) => (Threads::Own, Passing::AtOnce),
             // Callers' functions without order.
             (StreamType::Workers, _) => (Threads::Pool, Passing::AtOnce),
+            // Polled by one thread, so a library of communication gets all its calls from that thread.
+            (StreamType::Collective, RunBy::Host) => (Threads::Own, Passing::Polled),
             (_, RunBy::Host) => (Threads::Shared, Passing::AtOnce),
             (_, RunBy::Device) => (Threads::Launching, Passing::Later),
         };
@@ -94,6 +98,8 @@ mod tests {
             is(StreamType::Barrier, device, Threads::Own, Passing::AtOnce);
             is(StreamType::Workers, device, Threads::Pool, Passing::AtOnce);
         }
+        is(StreamType::Collective, cpu, Threads::Own, Passing::Polled);
+        is(StreamType::Collective, cuda, Threads::Launching, Passing::Later);
     }
 
     #[test]

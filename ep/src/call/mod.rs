@@ -5,7 +5,7 @@
 //! Main types: [`Operand`](operand::Operand), [`Kernel`](kernel::Kernel), [`KernelCall`](kernel::KernelCall),
 //! [`KernelRegistry`](kernel_registry::KernelRegistry), [`ElementwiseOp`](registered::ElementwiseOp), [`TensorOp`](registered::TensorOp),
 //! [`InlineFn`](closure::InlineFn), [`FnContext`](fn_context::FnContext),
-//! [`RawCall`](raw::RawCall), [`Prepared`](prepared::Prepared), [`SegmentCall`](prepared::SegmentCall), [`Label`](label::Label).
+//! [`Operation`](operation::Operation), [`RawCall`](raw::RawCall), [`Prepared`](prepared::Prepared), [`SegmentCall`](prepared::SegmentCall), [`Label`](label::Label).
 
 pub mod check;
 pub(crate) mod closure;
@@ -15,6 +15,7 @@ pub(crate) mod kernel_registry;
 pub(crate) mod label;
 pub(crate) mod op_states;
 pub(crate) mod operand;
+pub(crate) mod operation;
 pub(crate) mod prepared;
 pub(crate) mod raw;
 pub(crate) mod registered;

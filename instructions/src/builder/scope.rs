@@ -35,7 +35,7 @@ impl BuilderOptions {
 /// the builder, and a function that takes a `&mut InstructionsBuilder` takes a `&mut BuilderScope`.
 ///
 /// Made by [`InstructionsBuilder::on_lane`], [`on_compute`](InstructionsBuilder::on_compute),
-/// [`on_pinned`](InstructionsBuilder::on_pinned), [`on_workers`](InstructionsBuilder::on_workers),
+/// [`on_pinned`](InstructionsBuilder::on_pinned), [`on_workers`](InstructionsBuilder::on_workers), [`on_collective`](InstructionsBuilder::on_collective),
 /// [`with_launch_options`](InstructionsBuilder::with_launch_options) and [`with_transfers`](InstructionsBuilder::with_transfers). Entering and leaving a scope copies a few bytes.
 #[derive(Debug)]
 #[must_use = "the option holds until the scope is dropped: call the builder through it"]
@@ -135,6 +135,14 @@ impl InstructionsBuilder {
     #[inline]
     pub fn on_workers(&mut self) -> BuilderScope<'_> {
         self.computing_on(StreamType::Workers)
+    }
+
+    /// The builder with functions on the collective stream of their device, where a function may start an
+    /// [`Operation`](streamvm_ep::Operation) that goes on after it has returned. The lane tells apart several collective streams of one device:
+    /// their operations go on side by side, each stream has one at a time.
+    #[inline]
+    pub fn on_collective(&mut self) -> BuilderScope<'_> {
+        self.computing_on(StreamType::Collective)
     }
 
     /// The builder with launch options for functions. The priority matters only among the functions that are ready on workers: ordered

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::execute::context::Context;
 use crate::execute::environment::Environment;
 use crate::execute::locked_context::LockedContext;
+use crate::execute::poll_pace::PollPace;
 use crate::sync::spin::{self, Spin};
 use crate::sync::{MutexGuard, Ordering, engine_thread, unpoisoned};
 
@@ -21,7 +22,7 @@ pub(crate) fn serve(locked: Arc<LockedContext>, env: &Environment) {
         "a thread that is not listed is not woken for the end"
     );
     *unpoisoned(locked.run_lock.lock()) = Some(Context::with_thread(&locked));
-    let mut next = Next { checks_inbox: true, waited: false };
+    let mut next = Next::default();
     while round(&locked, env, &mut next) {}
     let context = unpoisoned(locked.run_lock.lock()).take();
     env.wake_all();
@@ -36,6 +37,14 @@ pub(crate) struct Next {
     /// waits again, so the thread polls its inbox at once, without first reading that a caller waits: one cache line less
     /// (`docs/adr/waiting-callers.md`). For other tasks the thread does not, because the waiting caller can run those itself.
     pub(crate) waited: bool,
+    /// How often it polls operations.
+    pace: PollPace,
+}
+
+impl Default for Next {
+    fn default() -> Next {
+        Next { checks_inbox: true, waited: false, pace: PollPace::default() }
+    }
 }
 
 /// Runs tasks, or, when none is ready, spins for new ones and then parks. Returns false when the engine is over.
@@ -46,10 +55,18 @@ fn round(locked: &LockedContext, env: &Environment, next: &mut Next) -> bool {
     let waits = somebody_waits(env);
     next.checks_inbox = context.poll_inbox_next || waits;
     if worked {
+        next.pace.restart();
         next.waited = waits && context.has_run_code();
         return true;
     }
     context.give_back(env);
+    if context.polls() {
+        context.note_heads();
+        drop(guard);
+        next.checks_inbox = true;
+        next.pace.pause();
+        return true;
+    }
     if env.may_end() {
         return false;
     }

@@ -27,7 +27,8 @@ fn use_of(stream_type: StreamType) -> StreamUse {
         | StreamType::PinnedCompute
         | StreamType::Barrier
         | StreamType::Workers
-        | StreamType::Critical => StreamUse::Kernels,
+        | StreamType::Critical
+        | StreamType::Collective => StreamUse::Kernels,
     }
 }
 

@@ -100,7 +100,7 @@ fn strand_of(context: &LockedContext) -> &Strand {
 /// Runs the tasks of a strand until the thread leaves it.
 fn serve_strand(locked: &LockedContext, mut served: Served, env: &Environment) {
     let strand = strand_of(locked);
-    let mut next = Next { checks_inbox: true, waited: false };
+    let mut next = Next::default();
     let others_wait = || strand.group().has_ready();
     loop {
         let mut guard = acquire_run_lock(locked);

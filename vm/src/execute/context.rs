@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use streamvm_ep as ep;
 use streamvm_instructions::Cause;
-use streamvm_stream::Point;
 use streamvm_stream::mutant::Mutant;
+use streamvm_stream::{Passing, Point, StreamClass, StreamPolicy};
 
 use crate::dispatch::context_handle::ContextHandle;
 use crate::dispatch::strand::{Served, Strand};
@@ -48,8 +48,22 @@ struct ContextStream {
     stream_state: Arc<StreamState>,
     runner: Runner,
     queue: NodeList<Task>,
-    /// The task that was launched up to the condition of a block. The tasks of the queue come after it.
+    /// The task that was launched up to the condition of a block, or whose function has started `operation`. The tasks of the queue come after it.
     paused: Option<NodeBox<Task>>,
+    /// On a stream that polls: what the paused task waits for.
+    operation: Option<Box<dyn ep::Operation>>,
+}
+
+impl ContextStream {
+    fn new(stream_state: Arc<StreamState>, stream: Box<dyn ep::Stream>) -> ContextStream {
+        let (runner, queue) = (Runner::new(stream), NodeList::new());
+        ContextStream { stream_state, runner, queue, paused: None, operation: None }
+    }
+
+    /// Whether an operation of the stream is to be polled.
+    fn polls(&self) -> bool {
+        self.operation.is_some()
+    }
 }
 
 /// The logic of one context. The holder of the run lock runs it: its thread, a caller that helps, or, in inline mode, the submitter. In
@@ -281,8 +295,7 @@ impl Context {
                 bind(in_flight);
             }
             self.indices[id] = Some(self.streams.len());
-            let (runner, queue) = (Runner::new(stream), NodeList::new());
-            self.streams.push(ContextStream { stream_state, runner, queue, paused: None });
+            self.streams.push(ContextStream::new(stream_state, stream));
         }
         // A stream is added to `opened` before its first task is sent, so it is in `streams` now.
         self.indices.get(stream).copied().flatten().unwrap_or_else(|| unreachable!("stream {stream} was never opened"))
@@ -292,7 +305,14 @@ impl Context {
     /// demanded record. Returns the number of steps.
     fn run_turn(&mut self, index: usize, most: usize, env: &Environment) -> usize {
         for done in 0..most {
-            let ContextStream { stream_state, runner, queue, paused } = &mut self.streams[index];
+            if self.streams[index].polls() {
+                if !self.poll_operation(index, env) {
+                    // Where callers step the engine, a poll is a step: no other part may be able to take one.
+                    return if env.threaded { done } else { done + 1 };
+                }
+                continue;
+            }
+            let ContextStream { stream_state, runner, queue, paused, .. } = &mut self.streams[index];
             if let Some(in_flight) = &stream_state.in_flight {
                 if in_flight.needs_attention() {
                     launch::record_tail(in_flight, runner.stream());
@@ -361,7 +381,31 @@ impl Context {
         if stream_state.in_flight.is_some() {
             return self.launch(env);
         }
-        run::run(task, stream_state, runner, env, &self.handle);
+        if let Some(operation) = run::run(task, stream_state, runner, env, &self.handle) {
+            return self.keep_operation(operation, env);
+        }
+        self.retire_current(env);
+    }
+
+    /// Keeps the operation that the current task has started, to poll it; where nothing polls it later, this does so until it is over.
+    #[cold]
+    fn keep_operation(&mut self, operation: Box<dyn ep::Operation>, env: &Environment) {
+        let stream = &mut self.streams[self.current_stream];
+        let policy = StreamPolicy::of(StreamClass::of(&stream.stream_state.key));
+        if policy.passing() == Passing::Polled && env.inline_tasks.is_none() {
+            (stream.paused, stream.operation) = (self.current.take(), Some(operation));
+            return;
+        }
+        if let Some(task) = &mut self.current {
+            run::complete_operation(task, operation, &stream.stream_state, env);
+            run::finish(task, &stream.stream_state, env, &self.handle);
+        }
+        self.retire_current(env);
+    }
+
+    /// Collects the node box of the current task, which has passed.
+    #[inline]
+    fn retire_current(&mut self, env: &Environment) {
         env.backpressure.note_passed(env, &mut self.pass_counter);
         if let Some(task) = self.current.take() {
             self.retired.push(task);
@@ -369,6 +413,24 @@ impl Context {
         if self.retired.len() >= RETIRED {
             self.give_back(env);
         }
+    }
+
+    /// Polls the operation of a stream once. If it is over, its task passes, and this returns true.
+    #[cold]
+    fn poll_operation(&mut self, index: usize, env: &Environment) -> bool {
+        let ContextStream { stream_state, paused, operation, .. } = &mut self.streams[index];
+        let (Some(task), Some(polled)) = (&*paused, &mut *operation) else { return false };
+        if !run::is_over(&mut **polled, task, stream_state, env) {
+            return false;
+        }
+        run::caught(|| drop(operation.take()));
+        self.current_stream = index;
+        if let Some(task) = paused.take() {
+            let task = self.current.insert(task);
+            run::finish(task, stream_state, env, &self.handle);
+        }
+        self.retire_current(env);
+        true
     }
 
     /// Goes on with the paused task of the current stream, whose next condition is known. If the task has `failed`, nothing more is launched.
@@ -439,14 +501,20 @@ impl Context {
 
     /// Whether a task that was taken in can run now: a caller that helped may have left ready heads.
     pub(crate) fn has_ready_head(&self, env: &Environment) -> bool {
-        self.streams.iter().any(|ContextStream { stream_state, queue, paused, .. }| {
+        self.streams.iter().any(|ContextStream { stream_state, queue, paused, operation, .. }| {
             let head_is_ready = |head: &Task| match head.first_device_wait() {
                 None => true,
                 Some(point) => launch::is_met(head, stream_state, point, env),
             };
             stream_state.in_flight.as_ref().is_some_and(InFlight::calls_context)
+                || operation.is_some()
                 || (paused.is_none() && queue.front().is_some_and(head_is_ready))
         })
+    }
+
+    /// Whether operations are to be polled.
+    pub(crate) fn polls(&self) -> bool {
+        self.streams.iter().any(ContextStream::polls)
     }
 
     /// The first open wait of each head.
@@ -459,7 +527,11 @@ impl Context {
 
     /// Notes the heads of the queues for stall reports.
     pub(crate) fn note_heads(&self) {
-        self.handle.heads.write(self.streams.iter().filter_map(|stream| stream.queue.front()));
+        let heads = self.streams.iter().filter_map(|stream| match &stream.paused {
+            Some(task) if stream.polls() => Some(&**task),
+            _ => stream.queue.front(),
+        });
+        self.handle.heads.write(heads);
     }
 
     /// The thread that serves the strand `strand`, which is this context, leaves it. If there is something to do, the thread stays, and gets

@@ -30,6 +30,7 @@ pub(crate) mod environment;
 pub(crate) mod launch;
 pub(crate) mod lent_streams;
 pub(crate) mod locked_context;
+pub(crate) mod poll_pace;
 pub(crate) mod run;
 pub(crate) mod scheduler;
 pub(crate) mod section_gate;

@@ -7,7 +7,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use streamvm_ep as ep;
+use streamvm_ep::{self as ep, Operation, Unfinished};
 use streamvm_instructions::{Cause, Deadline, Failure, Version};
 use streamvm_stream::mutant::Mutant;
 
@@ -15,6 +15,7 @@ use crate::dispatch::context_handle::ContextHandle;
 use crate::dispatch::deferred_function::DeferredFunction;
 use crate::dispatch::function_outcome::FunctionOutcome;
 use crate::execute::environment::Environment;
+use crate::execute::poll_pace::PollPace;
 use crate::execute::stream_runner::Runner;
 use crate::progress::failures::Failures;
 use crate::progress::stream_state::StreamState;
@@ -23,7 +24,9 @@ use crate::sync::{Ordering, unpoisoned};
 use crate::tasks::counters::Ended;
 use crate::tasks::task::{Action, CleanUp, Task};
 
-/// Runs `task` on its stream and publishes that it has passed. Before that, this thread enters the outcome and drops the captures.
+/// Runs `task` on its stream and publishes that it has passed. Before that, this thread enters the outcome and drops the captures. If the task has
+/// started an operation, this returns it, and the task has not passed: once the operation [is over](is_over), the caller must [`finish`] the task.
+#[must_use = "the task has not passed"]
 #[inline(always)]
 pub(crate) fn run(
     task: &mut Task,
@@ -31,11 +34,45 @@ pub(crate) fn run(
     runner: &mut Runner,
     env: &Environment,
     context: &ContextHandle,
-) {
-    if let Some(deferred) = run_or_skip(task, stream_state, runner, env) {
-        complete_inline(task, deferred, stream_state, runner, env);
+) -> Option<Box<dyn Operation>> {
+    match run_or_skip(task, stream_state, runner, env) {
+        None => {}
+        Some(Rest::Deferred(deferred)) => complete_inline(task, deferred, stream_state, runner, env),
+        Some(Rest::Operation(operation)) => return Some(operation),
     }
     finish(task, stream_state, env, context);
+    None
+}
+
+/// Polls an operation until it is over. Blocks.
+#[cold]
+pub(crate) fn complete_operation(
+    task: &Task,
+    mut operation: Box<dyn Operation>,
+    stream_state: &StreamState,
+    env: &Environment,
+) {
+    let mut pace = PollPace::default();
+    while !is_over(&mut *operation, task, stream_state, env) {
+        pace.pause();
+    }
+    caught(|| drop(operation));
+}
+
+/// Whether an operation is over. If it has failed, so has its task.
+pub(crate) fn is_over(
+    operation: &mut dyn Operation,
+    task: &Task,
+    stream_state: &StreamState,
+    env: &Environment,
+) -> bool {
+    let failed = |cause| env.failures.fail(task.order, Arc::new(failure(task, stream_state, cause)));
+    match catch_unwind(AssertUnwindSafe(|| operation.poll())) {
+        Ok(Ok(over)) => return over,
+        Ok(Err(error)) => failed(Cause::Function(text_of(error))),
+        Err(payload) => failed(Cause::Panic(panic_text(payload))),
+    }
+    true
 }
 
 /// Inline mode: blocks until the asynchronous function has completed, because no other thread could continue the task.
@@ -124,16 +161,16 @@ pub(crate) fn ended(task: &Task, env: &Environment) -> Ended {
     }
 }
 
-/// Runs or launches `task`, or skips it because of a failed input, and enters its failure if it has one already. If it returns a deferred
-/// function, the task is not complete; the caller must call this once more after the handle of the function was used.
-#[must_use = "the task is not complete; run it again once its handle is used"]
+/// Runs or launches `task`, or skips it because of a failed input, and enters its failure if it has one already. What it returns must be over
+/// before the task is: after the handle of a deferred function was used, the caller calls this once more; an operation is polled ([`is_over`]).
+#[must_use = "the task is not complete"]
 #[inline(always)]
 pub(crate) fn run_or_skip(
     task: &mut Task,
     stream_state: &StreamState,
     runner: &mut Runner,
     env: &Environment,
-) -> Option<Arc<DeferredFunction>> {
+) -> Option<Rest> {
     let failures = &env.failures;
     let too_early = |task: &Task| {
         if env.planted.is(Mutant::NotifiedBeforePublished) && stream_state.in_flight.is_none() {
@@ -158,7 +195,7 @@ pub(crate) fn run_or_skip(
         }
         match attempt(task, stream_state, runner) {
             Outcome::Fine => {}
-            Outcome::Deferred(deferred) => return Some(deferred),
+            Outcome::NotOver(rest) => return Some(rest),
             Outcome::Failed(failure) => {
                 too_early(task);
                 failures.fail(task.order, failure);
@@ -176,14 +213,14 @@ fn clean(
     runner: &mut Runner,
     env: &Environment,
     (clean_up, root): (CleanUp, Arc<Failure>),
-) -> Option<Arc<DeferredFunction>> {
+) -> Option<Rest> {
     if env.stamps {
         task.stamp_start();
     }
     match attempt(task, stream_state, runner) {
         Outcome::Fine if clean_up == CleanUp::Heals => {}
         Outcome::Fine => env.failures.pass_on(task.point, task.order, root),
-        Outcome::Deferred(deferred) => return Some(deferred),
+        Outcome::NotOver(rest) => return Some(rest),
         Outcome::Failed(failure) => env.failures.fail(task.order, failure),
     }
     None
@@ -227,7 +264,8 @@ pub(crate) fn drop_function(task: &mut Task) {
     caught(|| task.function.clear());
 }
 
-fn caught(drops: impl FnOnce()) {
+/// Drops what code of a caller has made; a panic is logged.
+pub(crate) fn caught(drops: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(drops)) {
         log::error!("dropping the captures of an instruction panicked: {}", panic_text(payload));
     }
@@ -237,8 +275,16 @@ fn caught(drops: impl FnOnce()) {
 enum Outcome {
     Fine,
     Failed(Arc<Failure>),
-    /// Its function was called asynchronously; the task is over when its handle is used.
+    /// Its function has returned, and the task is not over.
+    NotOver(Rest),
+}
+
+/// What of a function goes on after it has returned.
+pub(crate) enum Rest {
+    /// The function was called with a handle; the task is over when that is used.
     Deferred(Arc<DeferredFunction>),
+    /// The function has started an operation; the task is over when that is.
+    Operation(Box<dyn Operation>),
 }
 
 /// Runs the action of `task`. An error or a panic becomes a failure, and what is left of the caller's function is dropped.
@@ -259,6 +305,9 @@ fn attempt(task: &mut Task, stream_state: &StreamState, runner: &mut Runner) -> 
 
 #[cold]
 fn outcome_of(error: ep::CallError, task: &Task, stream_state: &StreamState) -> Outcome {
+    let failed = |error: ep::FnError| {
+        Outcome::Failed(Arc::new(failure(task, stream_state, Cause::Function(text_of(error)))))
+    };
     let error = match error {
         ep::CallError::Device(error) => {
             return Outcome::Failed(Arc::new(failure(task, stream_state, Cause::Device(error))));
@@ -266,13 +315,17 @@ fn outcome_of(error: ep::CallError, task: &Task, stream_state: &StreamState) -> 
         ep::CallError::Function(error) => error,
     };
     match error.downcast::<FunctionOutcome>().map(|answer| *answer) {
-        Ok(FunctionOutcome::Deferred(deferred)) => Outcome::Deferred(deferred),
+        Ok(FunctionOutcome::Deferred(deferred)) => Outcome::NotOver(Rest::Deferred(deferred)),
         Ok(FunctionOutcome::Failed(cause)) => Outcome::Failed(Arc::new(failure(task, stream_state, cause))),
         Ok(FunctionOutcome::Part { name, site, cause }) => {
             let what = name.into_owned();
             Outcome::Failed(Arc::new(Failure { what, site, ..failure(task, stream_state, cause) }))
         }
-        Err(error) => Outcome::Failed(Arc::new(failure(task, stream_state, Cause::Function(text_of(error))))),
+        Err(error) => match error.downcast::<Unfinished>() {
+            Ok(unfinished) if stream_state.in_flight.is_none() => Outcome::NotOver(Rest::Operation(unfinished.0)),
+            Ok(unfinished) => failed(unfinished),
+            Err(error) => failed(error),
+        },
     }
 }
 

@@ -38,7 +38,7 @@ use crate::dispatch::context_handle::ContextHandle;
 use crate::dispatch::pool::{DIRECT, FAIR_PICK_EVERY, LEVELS, Pool, Queues, URGENT, queue_of};
 use crate::execute::backpressure::PassCounter;
 use crate::execute::environment::Environment;
-use crate::execute::run;
+use crate::execute::run::{self, Rest};
 use crate::execute::stream_runner::Runner;
 use crate::progress::stream_state::StreamState;
 use crate::progress::unordered::Unordered;
@@ -271,8 +271,12 @@ impl Worker {
             if let Some(observer) = &env.observer {
                 observer.starts(task, stream_state, self.runner.stream());
             }
-            if let Some(deferred) = run::run_or_skip(task, stream_state, &mut self.runner, env) {
-                return self.current.take().into_iter().for_each(|task| deferred.park(task, &self.pool));
+            match run::run_or_skip(task, stream_state, &mut self.runner, env) {
+                None => {}
+                Some(Rest::Deferred(deferred)) => {
+                    return self.current.take().into_iter().for_each(|task| deferred.park(task, &self.pool));
+                }
+                Some(Rest::Operation(operation)) => run::complete_operation(task, operation, stream_state, env),
             }
         }
         self.pass(stream_state, unordered, env);

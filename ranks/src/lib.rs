@@ -1,0 +1,18 @@
+//! Collectives of streamvm: instructions that communicate with other *ranks*, which are processes of a job, on one machine or many.
+
+mod environment;
+mod error;
+mod group;
+mod issue;
+mod local;
+mod mpi;
+mod ranks;
+mod reduction;
+mod transport;
+
+pub use error::{Error, RankError};
+pub use group::Group;
+pub use issue::Issue;
+pub use ranks::Ranks;
+pub use reduction::Reduction;
+pub use transport::Capabilities;

@@ -1,0 +1,183 @@
+//! Ranks on one machine, over memory that they share: engines of one process, or processes.
+//!
+//! Layer: uses `transport`; is used by no other folder.
+//!
+//! A collective is a number of *rounds*. In each, a rank writes the next chunk of what it contributes into its own part of the shared memory, waits until all
+//! ranks have written theirs, and takes from the chunks what it needs. There are two chunks for each rank, so a rank writes the next one while others still
+//! read the last. Reductions combine the ranks in their order, so all ranks compute the same bits. Messages go through a ring of bytes for each pair of
+//! ranks and direction.
+//!
+//! All ranks count the rounds of a group alike. A rank whose process has ended lets go of its lock ([`folder`]), which the others see within
+//! [`LOOK_EVERY`].
+
+mod exchange;
+mod folder;
+mod message;
+mod region;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use streamvm::ep::Operation;
+
+use crate::error::RankError;
+use crate::transport::{Capabilities, Communicator, Transfer, Verb};
+use exchange::Exchange;
+use folder::Folder;
+use message::Message;
+use region::{MOST, Region};
+
+/// How often a rank that waits for others asks whether they are still there.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// A group of ranks on one machine.
+pub(crate) struct Local {
+    shared: Arc<Shared>,
+}
+
+/// What the operations of a group share.
+struct Shared {
+    folder: Arc<Folder>,
+    region: Region,
+    rank: usize,
+    size: usize,
+    /// The number of each rank in the job, for its lock.
+    in_job: Vec<usize>,
+    /// Rounds of collectives started so far.
+    rounds: AtomicU64,
+    /// How long a rank waits for others.
+    limit: Duration,
+    /// Why the group cannot be used any longer.
+    broken: Mutex<Option<RankError>>,
+}
+
+impl Local {
+    /// Joins the ranks of a job, whose shared memory is in the folder `path`. Blocks until all have joined.
+    ///
+    /// # Errors
+    /// The system refuses; a rank does not join in time, or is of another version.
+    pub(crate) fn join(path: &Path, rank: usize, size: usize, limit: Duration) -> Result<Local, RankError> {
+        if rank >= size || size > MOST {
+            return Err(RankError::Argument(format!("rank {rank} of {size}: a machine has at most {MOST} ranks, numbered from 0")));
+        }
+        let folder = Arc::new(Folder::join(path, rank, size)?);
+        Local::open(folder, "world", (0..size).collect(), rank, limit)
+    }
+
+    fn open(folder: Arc<Folder>, name: &str, in_job: Vec<usize>, rank: usize, limit: Duration) -> Result<Local, RankError> {
+        let size = in_job.len();
+        let region = Region::open(&folder.group(name), size)?;
+        let made_for = fingerprint(&(env!("CARGO_PKG_VERSION"), size, region::CHUNK)) | 1;
+        let found = region.header().made_for.compare_exchange(0, made_for, Ordering::AcqRel, Ordering::Acquire);
+        if found.is_err_and(|found| found != made_for) {
+            let mine = format!("streamvm {} with {size} ranks", env!("CARGO_PKG_VERSION"));
+            let theirs = "another version, or another number of ranks".to_owned();
+            return Err(RankError::Version { me: rank, mine, other: 0, theirs });
+        }
+        region.control(rank).joined.store(1, Ordering::Release);
+        let shared = Shared { folder, region, rank, size, in_job, rounds: AtomicU64::new(0), limit, broken: Mutex::default() };
+        let begin = Instant::now();
+        loop {
+            let missing: Vec<usize> = (0..size).filter(|&rank| !shared.has_joined(rank)).collect();
+            if missing.is_empty() {
+                return Ok(Local { shared: Arc::new(shared) });
+            }
+            if begin.elapsed() > limit {
+                return Err(RankError::NotJoined { ranks: missing, size, limit });
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        self.shared.region.control(self.shared.rank).left.store(1, Ordering::Release);
+    }
+}
+
+impl Shared {
+    fn has_joined(&self, rank: usize) -> bool {
+        self.region.control(rank).joined.load(Ordering::Acquire) == 1
+    }
+
+    /// The error of a rank that waits since `began` for the ranks of which `is_missing` is true; `None` if it may go on waiting.
+    fn lost(&self, call: &str, began: Instant, is_missing: impl Fn(usize) -> bool) -> Option<RankError> {
+        let missing: Vec<usize> = (0..self.size).filter(|&rank| is_missing(rank)).collect();
+        let gone: Vec<usize> = missing.iter().copied().filter(|&rank| self.folder.is_gone(self.in_job[rank]) || self.has_left(rank)).collect();
+        // Asked once more: what a rank has published before it left counts.
+        let gone: Vec<usize> = gone.into_iter().filter(|&rank| is_missing(rank)).collect();
+        let (me, call) = (self.rank, || call.to_owned());
+        let error = if !gone.is_empty() {
+            let left = gone.iter().all(|&rank| self.has_left(rank));
+            RankError::Gone { ranks: gone, left, me, call: call() }
+        } else if began.elapsed() > self.limit && !missing.is_empty() {
+            RankError::Late { ranks: missing, limit: self.limit, me, call: call() }
+        } else {
+            return None;
+        };
+        Some(self.fail(error))
+    }
+
+    fn has_left(&self, rank: usize) -> bool {
+        self.region.control(rank).left.load(Ordering::Acquire) == 1
+    }
+
+    /// Notes that the group cannot be used any longer.
+    fn fail(&self, error: RankError) -> RankError {
+        self.broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| error.clone());
+        error
+    }
+
+    /// # Errors
+    /// The group cannot be used any longer.
+    fn check(&self) -> Result<(), RankError> {
+        match &*self.broken.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => Err(RankError::Broken(error.to_string())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Communicator for Local {
+    fn rank(&self) -> usize {
+        self.shared.rank
+    }
+
+    fn size(&self) -> usize {
+        self.shared.size
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { backend: "local", survives_loss: true }
+    }
+
+    unsafe fn start(&self, transfer: Transfer) -> Result<Box<dyn Operation>, RankError> {
+        self.shared.check()?;
+        let shared = self.shared.clone();
+        Ok(match transfer.verb {
+            Verb::Send(_) | Verb::Receive(_) => Box::new(Message::new(shared, transfer)),
+            _ => Box::new(Exchange::new(shared, transfer)),
+        })
+    }
+
+    fn subgroup(&self, members: &[usize], serial: u64) -> Result<Box<dyn Communicator>, RankError> {
+        let Shared { folder, in_job, limit, rank, .. } = &*self.shared;
+        let in_job: Vec<usize> = members.iter().map(|&member| in_job[member]).collect();
+        let Some(mine) = members.iter().position(|member| member == rank) else {
+            return Err(RankError::Argument(format!("rank {rank} is not among the members {members:?}")));
+        };
+        let name = format!("{serial}-{:x}", fingerprint(&in_job));
+        Ok(Box::new(Local::open(folder.clone(), &name, in_job, mine, *limit)?))
+    }
+}
+
+fn fingerprint(what: &impl Hash) -> u64 {
+    // The same in all processes of one version of the library, which is all that is asked.
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish()
+}

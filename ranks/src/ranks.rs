@@ -1,0 +1,168 @@
+//! [`Ranks`]: this process as one rank of a job.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use streamvm::DType;
+
+use crate::environment::{self, Place};
+use crate::error::RankError;
+use crate::group::Group;
+use crate::local::Local;
+use crate::mpi::{Library, Mpi};
+use crate::transport::{Communicator, Transfer, Verb, block_on};
+
+/// Bytes in which each rank says what it runs.
+const VERSION: usize = 256;
+
+/// This process, or this engine of the process, as one rank of a job.
+///
+/// A program calls [`finish`](Ranks::finish) at its end. Ranks that are dropped without it have ended early, by an error or a panic, and the others must not
+/// wait for them: over MPI the whole job is ended, on one machine the collectives of the others fail.
+#[derive(Debug)]
+pub struct Ranks {
+    world: Group,
+    session: Arc<Session>,
+}
+
+/// What the groups of a job share.
+#[derive(Debug)]
+pub(crate) struct Session {
+    uses_mpi: bool,
+    finished: AtomicBool,
+    lanes: AtomicU32,
+}
+
+impl Session {
+    /// A lane of collective streams for one group, or for the messages from or to one rank.
+    pub(crate) fn next_lane(&self) -> u32 {
+        self.lanes.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl Ranks {
+    /// The rank that the environment names: that of mpirun; that of torchrun, `streamvm launch` or another launcher that sets `RANK`, `WORLD_SIZE`,
+    /// `LOCAL_WORLD_SIZE` and `MASTER_PORT`, where all ranks are on one machine; else this process is the only rank. `STREAMVM_RANKS=mpi`, `local` or `alone`
+    /// decides instead. Blocks until all ranks have joined, up to `STREAMVM_RANKS_TIMEOUT` seconds (600).
+    ///
+    /// # Errors
+    /// The environment contradicts itself; MPI is missing; a rank does not join, or runs another version.
+    pub fn start() -> Result<Ranks, RankError> {
+        let get = |name: &str| std::env::var(name).ok();
+        match environment::place(get)? {
+            Place::Mpi => Ranks::mpi(),
+            Place::Local { folder, rank, size } => Ranks::local(&folder, rank, size, environment::limit(get)?),
+            Place::Alone => Ranks::alone(),
+        }
+    }
+
+    /// A rank of an MPI job. MPI is loaded now: the library that `STREAMVM_MPI` names, that beside `mpirun`, or that of the system. Blocks until all ranks have
+    /// joined.
+    ///
+    /// # Errors
+    /// MPI is missing or refuses; a rank runs another version.
+    pub fn mpi() -> Result<Ranks, RankError> {
+        let world = Mpi::world()?;
+        let version = Library::get()?.version.clone();
+        Ranks::of(Box::new(world), &version, true)
+    }
+
+    /// A rank of a job on this machine, whose ranks name the same folder: processes, or engines of one process, each on a thread of its own. The folder is made,
+    /// and removed when the last rank has left; it should be in memory, as `/dev/shm` is. Blocks until all ranks have joined, at most for `limit`, which
+    /// also holds for each wait of a collective for another rank.
+    ///
+    /// # Errors
+    /// The system refuses; a rank does not join, or runs another version.
+    pub fn local(folder: &Path, rank: usize, size: usize, limit: Duration) -> Result<Ranks, RankError> {
+        Ranks::of(Box::new(Local::join(folder, rank, size, limit)?), "", false)
+    }
+
+    /// The only rank of a job.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn alone() -> Result<Ranks, RankError> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("streamvm-alone-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        Ranks::local(&std::env::temp_dir().join(name), 0, 1, Duration::MAX)
+    }
+
+    fn of(world: Box<dyn Communicator>, library: &str, uses_mpi: bool) -> Result<Ranks, RankError> {
+        let mine = match library {
+            "" => format!("streamvm {}", env!("CARGO_PKG_VERSION")),
+            library => format!("streamvm {} on {library}", env!("CARGO_PKG_VERSION")),
+        };
+        let session = Session { uses_mpi, finished: AtomicBool::new(false), lanes: AtomicU32::new(0) };
+        let session = Arc::new(session);
+        if let Err(error) = check_versions(&*world, &mine) {
+            session.finished.store(true, Ordering::Relaxed);
+            return Err(error);
+        }
+        Ok(Ranks { world: Group::new("world".to_owned(), world, session.clone()), session })
+    }
+
+    /// The group of all ranks.
+    pub fn world(&self) -> &Group {
+        &self.world
+    }
+
+    /// Ends the job on this rank. Over MPI this blocks until all ranks do so. What was submitted must have passed: call
+    /// [`Vm::wait_all`](streamvm::Vm::wait_all) before.
+    ///
+    /// # Errors
+    /// MPI refuses.
+    pub fn finish(self) -> Result<(), RankError> {
+        self.session.finished.store(true, Ordering::Relaxed);
+        if self.session.uses_mpi { Library::get()?.finalise() } else { Ok(()) }
+    }
+}
+
+impl Drop for Ranks {
+    fn drop(&mut self) {
+        if self.session.uses_mpi && !self.session.finished.load(Ordering::Relaxed) {
+            log::error!(
+                "rank {} of {} ends without Ranks::finish: the other ranks of the job are ended, too",
+                self.world.rank(),
+                self.world.size()
+            );
+            if let Ok(library) = Library::get() {
+                library.abort();
+            }
+        }
+    }
+}
+
+/// # Errors
+/// A rank runs another version, or is gone.
+fn check_versions(world: &dyn Communicator, mine: &str) -> Result<(), RankError> {
+    let padded = |text: &str| {
+        let mut bytes = [0u8; VERSION];
+        let length = text.len().min(VERSION);
+        bytes[..length].copy_from_slice(&text.as_bytes()[..length]);
+        bytes
+    };
+    let (input, mut output) = (padded(mine), vec![0u8; VERSION * world.size()]);
+    let transfer = Transfer {
+        verb: Verb::AllGather,
+        dtype: DType::U8,
+        count: VERSION,
+        input: input.as_ptr(),
+        output: output.as_mut_ptr(),
+        call: "start".to_owned(),
+    };
+    // SAFETY: both arrays have the elements, and stay until the operation is over, which is awaited here.
+    let operation = unsafe { world.start(transfer) }?;
+    block_on(operation).map_err(|error| match error.downcast::<RankError>() {
+        Ok(error) => *error,
+        Err(error) => RankError::Broken(error.to_string()),
+    })?;
+    for (other, theirs) in output.chunks(VERSION).enumerate() {
+        if theirs != input {
+            let theirs = String::from_utf8_lossy(theirs).trim_end_matches('\0').to_owned();
+            return Err(RankError::Version { me: world.rank(), mine: mine.to_owned(), other, theirs });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! Ranks that die, stop, leave or call something else, and what the others see.
+
+use std::time::{Duration, Instant};
+
+use streamvm::{DType, Vm};
+use streamvm_ranks::{Group, Ranks, Reduction};
+
+use crate::AnyError;
+use crate::values::{numbers, tensor};
+
+/// Runs a scenario in which rank 1 misbehaves. Each other rank prints what its collective said, with the milliseconds that it took to say it.
+pub(crate) fn run(ranks: Ranks, vm: &Vm, name: &str, arguments: &[&str]) -> Result<(), AnyError> {
+    let world = ranks.world().clone();
+    // All ranks are there.
+    ok(vm, &world)?;
+    let guilty = world.rank() == 1;
+    let length = arguments.first().map_or(Ok(1000), |length| length.parse::<usize>())?;
+    let x = tensor(vm, DType::F32, &vec![1; length], &[length])?;
+    let begin = Instant::now();
+    let sum = match name {
+        "kill" if guilty => {
+            std::thread::sleep(Duration::from_millis(100));
+            kill(rustix::process::Signal::KILL)?;
+            return Ok(());
+        }
+        "kill-during" => {
+            // Many collectives are under way when the rank dies.
+            let mut sum = world.all_reduce(vm, &x, Reduction::Max)?;
+            for round in 0..2000 {
+                if guilty && round == 1000 {
+                    kill(rustix::process::Signal::KILL)?;
+                }
+                sum = world.all_reduce(vm, &sum, Reduction::Max)?;
+            }
+            sum
+        }
+        "stop" if guilty => {
+            kill(rustix::process::Signal::STOP)?;
+            return Ok(());
+        }
+        "leave" if guilty => return Ok(()),
+        "panic" if guilty => panic!("this rank has a bug"),
+        "order" if guilty => world.all_gather(vm, &x)?,
+        "shape" if guilty => world.all_reduce(vm, &x.slice(0, 1..length)?, Reduction::Sum)?,
+        "kill" | "stop" | "leave" | "panic" | "order" | "shape" => world.all_reduce(vm, &x, Reduction::Sum)?,
+        other => return Err(format!("there is no fault {other}").into()),
+    };
+    // What does not need the other ranks goes on.
+    let own = numbers(&(&x + &x)?)?;
+    assert_eq!(own, vec![2; length]);
+    let error = match sum.to_vec::<f32>() {
+        Ok(sum) => return Err(format!("a collective went on without rank 1: {:?}", sum.first()).into()),
+        Err(error) => error.to_string(),
+    };
+    println!("rank {} after {} ms: {error}", world.rank(), begin.elapsed().as_millis());
+    // Nor can the group be used from now on.
+    let again = world.all_reduce(vm, &x, Reduction::Sum)?.to_vec::<f32>();
+    let again = again.expect_err("the group is broken").to_string();
+    if !again.contains("cannot be used any longer") {
+        return Err(format!("the group went on: {again}").into());
+    }
+    // A group without the rank that is gone can be used.
+    if matches!(name, "kill" | "kill-during" | "stop" | "leave" | "panic") {
+        let others: Vec<usize> = (0..world.size()).filter(|&rank| rank != 1).collect();
+        ok(vm, &world.subgroup(&others)?)?;
+    }
+    println!("rank {} of {}: fine", world.rank(), world.size());
+    Ok(())
+}
+
+fn kill(signal: rustix::process::Signal) -> Result<(), AnyError> {
+    Ok(rustix::process::kill_process(rustix::process::getpid(), signal)?)
+}
+
+fn ok(vm: &Vm, group: &Group) -> Result<(), AnyError> {
+    let x = tensor(vm, DType::I64, &[1], &[1])?;
+    let sum = numbers(&group.all_reduce(vm, &x, Reduction::Sum)?)?;
+    if sum == [group.size() as i64] { Ok(()) } else { Err(format!("the sum of {} ranks is {sum:?}", group.size()).into()) }
+}
