@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::panic::Location;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use streamvm::ep::Unfinished;
@@ -33,8 +32,8 @@ struct Inner {
     lane: u32,
     /// The lanes of messages, by the other rank and whether it sends them.
     messages: Mutex<Vec<(usize, bool, u32)>>,
-    /// The number of subgroups made so far.
-    subgroups: AtomicU64,
+    /// The members of subgroups made so far, with the number of times: members know no other subgroups than their own, so each list is counted by itself.
+    subgroups: Mutex<Vec<(Vec<usize>, u64)>>,
 }
 
 /// Where the elements of one tensor are among the operands of the function.
@@ -58,7 +57,7 @@ struct Call {
 
 impl Group {
     pub(crate) fn new(name: String, communicator: Box<dyn Communicator>, session: Arc<Session>) -> Group {
-        let (lane, messages, subgroups) = (session.next_lane(), Mutex::default(), AtomicU64::new(0));
+        let (lane, messages, subgroups) = (session.next_lane(), Mutex::default(), Mutex::default());
         Group { inner: Arc::new(Inner { name, communicator, session, lane, messages, subgroups }) }
     }
 
@@ -82,8 +81,8 @@ impl Group {
         self.inner.communicator.capabilities()
     }
 
-    /// The group of some ranks of this group, numbered in the order of `members`. Each of the members calls this, in the same order as other subgroups of this
-    /// group that they share; no other rank does. Blocks until all members have called it.
+    /// The group of some ranks of this group, numbered in the order of `members`. Each of the members calls this, and no other rank. Blocks until all members have
+    /// called it.
     ///
     /// # Errors
     /// [`RankError::Argument`] if `members` is empty, names a rank twice or one that is not there, or leaves this rank out; the errors of the backend.
@@ -98,10 +97,21 @@ impl Group {
         if !members.contains(&self.rank()) {
             return refused(format!("this is rank {}, which is not among them; only members call this", self.rank()));
         }
-        let serial = self.inner.subgroups.fetch_add(1, Ordering::Relaxed);
+        let serial = self.serial_of(members);
         let communicator = self.inner.communicator.subgroup(members, serial)?;
         let name = members.iter().map(usize::to_string).collect::<Vec<_>>().join("+");
         Ok(Group::new(format!("{}:{name}", self.name()), communicator, self.inner.session.clone()))
+    }
+
+    /// The number of earlier subgroups with these members.
+    fn serial_of(&self, members: &[usize]) -> u64 {
+        let mut known = self.inner.subgroups.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, count)) = known.iter_mut().find(|(known, _)| known == members) {
+            *count += 1;
+            return *count;
+        }
+        known.push((members.to_vec(), 0));
+        0
     }
 
     /// Combines `x` of all ranks, element by element, and returns the result, which all ranks get. All ranks pass the same shape and dtype.

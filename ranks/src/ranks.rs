@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use streamvm::DType;
@@ -19,8 +19,8 @@ const VERSION: usize = 256;
 
 /// This process, or this engine of the process, as one rank of a job.
 ///
-/// A program calls [`finish`](Ranks::finish) at its end. Ranks that are dropped without it have ended early, by an error or a panic, and the others must not
-/// wait for them: over MPI the whole job is ended, on one machine the collectives of the others fail.
+/// A program calls [`finish`](Ranks::finish) at its end. A process that ends without it has ended early, by an error or a panic, and the others must not
+/// wait for it: over MPI all ranks are ended, on one machine the collectives of the others fail.
 #[derive(Debug)]
 pub struct Ranks {
     world: Group,
@@ -31,7 +31,6 @@ pub struct Ranks {
 #[derive(Debug)]
 pub(crate) struct Session {
     uses_mpi: bool,
-    finished: AtomicBool,
     lanes: AtomicU32,
 }
 
@@ -94,12 +93,9 @@ impl Ranks {
             "" => format!("streamvm {}", env!("CARGO_PKG_VERSION")),
             library => format!("streamvm {} on {library}", env!("CARGO_PKG_VERSION")),
         };
-        let session = Session { uses_mpi, finished: AtomicBool::new(false), lanes: AtomicU32::new(0) };
+        let session = Session { uses_mpi, lanes: AtomicU32::new(0) };
         let session = Arc::new(session);
-        if let Err(error) = check_versions(&*world, &mine) {
-            session.finished.store(true, Ordering::Relaxed);
-            return Err(error);
-        }
+        check_versions(&*world, &mine)?;
         Ok(Ranks { world: Group::new("world".to_owned(), world, session.clone()), session })
     }
 
@@ -114,23 +110,7 @@ impl Ranks {
     /// # Errors
     /// MPI refuses.
     pub fn finish(self) -> Result<(), RankError> {
-        self.session.finished.store(true, Ordering::Relaxed);
         if self.session.uses_mpi { Library::get()?.finalise() } else { Ok(()) }
-    }
-}
-
-impl Drop for Ranks {
-    fn drop(&mut self) {
-        if self.session.uses_mpi && !self.session.finished.load(Ordering::Relaxed) {
-            log::error!(
-                "rank {} of {} ends without Ranks::finish: the other ranks of the job are ended, too",
-                self.world.rank(),
-                self.world.size()
-            );
-            if let Ok(library) = Library::get() {
-                library.abort();
-            }
-        }
     }
 }
 

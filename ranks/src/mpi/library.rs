@@ -102,6 +102,22 @@ unsafe impl Send for Library {}
 // SAFETY: as above.
 unsafe impl Sync for Library {}
 
+unsafe extern "C" {
+    /// Of the C library: has a function called when the process ends by `exit` or the end of `main`.
+    fn atexit(handler: extern "C" fn()) -> c_int;
+}
+
+/// The process ends. If MPI was not ended before, an error or a panic has ended the rank early, after it has shown its message: the others would wait for it,
+/// and are ended, too.
+extern "C" fn end_others() {
+    if let Some(Ok(library)) = LIBRARY.get()
+        && !library.is_over()
+    {
+        // SAFETY: MPI is running. The call does not return, or the launcher ends this process, too.
+        unsafe { (library.functions.abort)(library.world(), 1) };
+    }
+}
+
 static LIBRARY: OnceLock<Result<Arc<Library>, RankError>> = OnceLock::new();
 
 impl Library {
@@ -159,6 +175,13 @@ impl Library {
         let version = CStr::from_bytes_until_nul(&text).map(CStr::to_string_lossy).unwrap_or_default();
         library.version = version.lines().take(1).flat_map(|line| line.split_whitespace()).collect::<Vec<_>>().join(" ");
         library.ours = before == 0;
+        if library.ours {
+            // SAFETY: the handler may run at any time until the process has ended.
+            let refused = unsafe { atexit(end_others) };
+            if refused != 0 {
+                log::warn!("a rank that ends early will not end the others: the system keeps no more handlers");
+            }
+        }
         Ok(library)
     }
 
@@ -194,14 +217,6 @@ impl Library {
         }
         // SAFETY: MPI is initialised and not finalised; the caller has no operation under way.
         self.check("MPI_Finalize", 0, unsafe { (functions.finalize)() })
-    }
-
-    /// Ends all ranks of the job.
-    pub(crate) fn abort(&self) {
-        if self.ours && !self.is_over() {
-            // SAFETY: MPI is running. The call does not return, or the launcher ends this process, too.
-            unsafe { (self.functions.abort)(self.world(), 1) };
-        }
     }
 
     /// # Errors

@@ -90,8 +90,8 @@ pub(crate) trait Communicator: Send + Sync {
     /// * Until the operation is over, nothing else writes the input, or uses the output; an output that is not the input does not overlap it.
     unsafe fn start(&self, transfer: Transfer) -> Result<Box<dyn Operation>, RankError>;
 
-    /// The communicator of some ranks of this group, in this order, this rank among them. Each member calls it; `serial` is the same for all, and new.
-    /// Blocks until they all have.
+    /// The communicator of some ranks of this group, in this order, this rank among them. Each member calls it. `serial` tells apart
+    /// groups of the same members. Blocks until all members have called it.
     ///
     /// # Errors
     /// A member is gone, or the backend refuses.

@@ -1,4 +1,5 @@
-//! Reductions that a backend does not do as they are: of 16-bit floats, which are summed as `f32`; means; several tensors as one.
+//! Reductions that a backend does not do as they are: of 16-bit floats, as `f32`; sums and products of integers of 8 and 16 bits, as 32 bits, because Open MPI saturates
+//! them on processors with AVX; means; several tensors as one.
 //!
 //! The elements go through a buffer of the operation. It is kept until the backend is over with it.
 
@@ -9,7 +10,7 @@ use streamvm::ep::Operation;
 use streamvm::{DType, FnError};
 
 use crate::error::RankError;
-use crate::transport::{Communicator, Transfer, Verb};
+use crate::transport::{Communicator, Fold, Transfer, Verb};
 
 /// The elements of one tensor of a reduction: where they are read, and where the result goes; null on a rank that gets none.
 #[derive(Copy, Clone, Debug)]
@@ -56,7 +57,7 @@ impl Staged {
         mean: bool,
         call: String,
     ) -> Result<Box<dyn Operation>, RankError> {
-        let wide = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
+        let wide = widened(verb, dtype);
         let scatters = matches!(verb, Verb::ReduceScatter(_));
         let parts = if scatters { group.size() } else { 1 };
         let total = pieces.iter().map(|piece| piece.elements).sum::<usize>();
@@ -73,7 +74,7 @@ impl Staged {
         let mut at = base;
         for piece in pieces {
             // SAFETY: the buffer has room for the elements of all pieces; the caller promises that the input can be read.
-            at = unsafe { widen(dtype, piece.input, at, piece.elements) };
+            at = unsafe { widen((dtype, wide), piece.input, at, piece.elements) };
         }
         let gets = pieces.iter().any(|piece| !piece.output.is_null());
         // SAFETY: the results begin within the buffer.
@@ -109,36 +110,41 @@ impl Operation for Staged {
     }
 }
 
-/// Copies elements into the buffer, 16-bit floats as `f32`. Returns the place after them.
+/// The dtype in which a reduction is done.
+fn widened(verb: Verb, dtype: DType) -> DType {
+    let (Verb::AllReduce(fold) | Verb::Reduce(fold, _) | Verb::ReduceScatter(fold)) = verb else { return dtype };
+    match (dtype, fold) {
+        (DType::F16 | DType::BF16, _) => DType::F32,
+        (DType::I8 | DType::I16, Fold::Sum | Fold::Prod) => DType::I32,
+        (DType::U8 | DType::U16, Fold::Sum | Fold::Prod) => DType::U32,
+        _ => dtype,
+    }
+}
+
+/// Copies elements into the buffer, as the wide dtype. Returns the place after them.
 ///
 /// # Safety
-/// `from` has `count` elements of the dtype; `to` has room for them.
-unsafe fn widen(dtype: DType, from: *const u8, to: *mut u8, count: usize) -> *mut u8 {
+/// `from` has `count` elements of the dtype; `to` has room for them, as wide ones.
+unsafe fn widen((dtype, wide): (DType, DType), from: *const u8, to: *mut u8, count: usize) -> *mut u8 {
     macro_rules! of {
-        ($half:ty) => {
-            for index in 0..count {
-                // SAFETY: the caller's promise.
-                unsafe { *to.cast::<f32>().add(index) = (*from.cast::<$half>().add(index)).to_f32() };
-            }
-        };
+        ($narrow:ty, $wide:ty, $convert:expr) => {{
+            // SAFETY: the caller's promise.
+            let (from, to) = unsafe { (slice::<$narrow>(from, count), slice_mut::<$wide>(to, count)) };
+            from.iter().zip(to).for_each(|(narrow, wide)| *wide = $convert(*narrow));
+        }};
     }
-    let size = match dtype {
-        DType::F16 => {
-            of!(f16);
-            4
-        }
-        DType::BF16 => {
-            of!(bf16);
-            4
-        }
-        other => {
-            // SAFETY: the caller's promise; the buffer of an operation overlaps no tensor.
-            unsafe { std::ptr::copy_nonoverlapping(from, to, count * other.size()) };
-            other.size()
-        }
-    };
+    match (dtype, wide) {
+        (DType::F16, _) => of!(f16, f32, f16::to_f32),
+        (DType::BF16, _) => of!(bf16, f32, bf16::to_f32),
+        (DType::I8, DType::I32) => of!(i8, i32, i32::from),
+        (DType::I16, DType::I32) => of!(i16, i32, i32::from),
+        (DType::U8, DType::U32) => of!(u8, u32, u32::from),
+        (DType::U16, DType::U32) => of!(u16, u32, u32::from),
+        // SAFETY: the caller's promise; the buffer of an operation overlaps no tensor.
+        _ => unsafe { std::ptr::copy_nonoverlapping(from, to, count * dtype.size()) },
+    }
     // SAFETY: the end of the room at most.
-    unsafe { to.add(count * size) }
+    unsafe { to.add(count * wide.size()) }
 }
 
 /// Copies results out of the buffer, divided if there is a divisor. Returns the place after them.
@@ -153,25 +159,39 @@ unsafe fn narrow(
     divisor: Option<f64>,
 ) -> *const u8 {
     macro_rules! of {
-        ($wide:ty, $narrow:ty, $convert:expr) => {
-            for index in 0..count {
-                // SAFETY: the caller's promise.
-                unsafe {
-                    let value = *from.cast::<$wide>().add(index);
-                    let value = divisor.map_or(value, |divisor| value / divisor as $wide);
-                    *to.cast::<$narrow>().add(index) = $convert(value);
-                }
-            }
-        };
+        ($wide:ty, $narrow:ty, $convert:expr) => {{
+            // SAFETY: the caller's promise.
+            let (from, to) = unsafe { (slice::<$wide>(from, count), slice_mut::<$narrow>(to, count)) };
+            from.iter().zip(to).for_each(|(wide, narrow)| *narrow = $convert(*wide));
+        }};
     }
-    match dtype {
-        DType::F16 => of!(f32, f16, f16::from_f32),
-        DType::BF16 => of!(f32, bf16, bf16::from_f32),
-        DType::F32 if divisor.is_some() => of!(f32, f32, |value| value),
-        DType::F64 if divisor.is_some() => of!(f64, f64, |value| value),
+    let divided = |value: f32| divisor.map_or(value, |divisor| value / divisor as f32);
+    match (dtype, wide) {
+        (DType::F16, _) => of!(f32, f16, |value| f16::from_f32(divided(value))),
+        (DType::BF16, _) => of!(f32, bf16, |value| bf16::from_f32(divided(value))),
+        (DType::F32, _) if divisor.is_some() => of!(f32, f32, divided),
+        (DType::F64, _) if divisor.is_some() => of!(f64, f64, |value| value / divisor.unwrap_or(1.0)),
+        (DType::I8, DType::I32) => of!(i32, i8, |value| value as i8),
+        (DType::I16, DType::I32) => of!(i32, i16, |value| value as i16),
+        (DType::U8, DType::U32) => of!(u32, u8, |value| value as u8),
+        (DType::U16, DType::U32) => of!(u32, u16, |value| value as u16),
         // SAFETY: the caller's promise; the buffer of an operation overlaps no tensor.
         _ => unsafe { std::ptr::copy_nonoverlapping(from, to, count * wide.size()) },
     }
     // SAFETY: the end of the results at most.
     unsafe { from.add(count * wide.size()) }
+}
+
+/// # Safety
+/// There are `count` elements, aligned and initialised, which nothing writes during `'a`; with none, the address may be any.
+unsafe fn slice<'a, T>(from: *const u8, count: usize) -> &'a [T] {
+    // SAFETY: the caller's promise.
+    if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(from.cast(), count) } }
+}
+
+/// # Safety
+/// There is room for `count` elements, aligned and initialised, which nothing else uses during `'a`; with none, the address may be any.
+unsafe fn slice_mut<'a, T>(to: *mut u8, count: usize) -> &'a mut [T] {
+    // SAFETY: the caller's promise.
+    if count == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(to.cast(), count) } }
 }
