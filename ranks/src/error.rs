@@ -34,11 +34,11 @@ pub enum RankError {
     #[error("{}, after {} s; start all {size} of them, or allow more time by STREAMVM_RANKS_TIMEOUT (in seconds)", listed(ranks, "did not join"), limit.as_secs())]
     NotJoined { ranks: Vec<usize>, size: usize, limit: Duration },
     /// Ranks of the group are gone: they ended, or were killed.
-    #[error("{} while rank {me} was in `{call}`", listed(ranks, if *left { "left the group" } else { "died" }))]
-    Gone { ranks: Vec<usize>, left: bool, me: usize, call: String },
+    #[error("{}, says rank {me}", listed(ranks, if *left { "left the group" } else { "died" }))]
+    Gone { ranks: Vec<usize>, left: bool, me: usize },
     /// Ranks of the group did not take part in time.
-    #[error("{} within {} s in `{call}` of rank {me}", listed(ranks, "did not take part"), limit.as_secs())]
-    Late { ranks: Vec<usize>, limit: Duration, me: usize, call: String },
+    #[error("{} within {} s, says rank {me}; allow more time by STREAMVM_RANKS_TIMEOUT (in seconds) if they are at work", listed(ranks, "did not take part"), limit.as_secs_f64())]
+    Late { ranks: Vec<usize>, limit: Duration, me: usize },
     /// Two ranks called different collectives.
     #[error("the ranks call different collectives: rank {me} `{mine}`, rank {other} `{theirs}`; all ranks of a group must call the same ones in the same order")]
     Order { me: usize, mine: String, other: usize, theirs: String },

@@ -103,6 +103,17 @@ impl Group {
         Ok(Group::new(format!("{}:{name}", self.name()), communicator, self.inner.session.clone()))
     }
 
+    /// The group of the ranks of this group that are still there, after others were lost. Each of them calls this. Blocks until they all have.
+    ///
+    /// # Errors
+    /// The backend does not survive the loss of a rank ([`Capabilities`]), or a rank does not come in time.
+    pub fn shrink(&self) -> Result<Group, RankError> {
+        let serial = self.serial_of(&[]);
+        let communicator = self.inner.communicator.shrink(serial)?;
+        let name = format!("{}-{}", self.name(), communicator.size());
+        Ok(Group::new(name, communicator, self.inner.session.clone()))
+    }
+
     /// The number of earlier subgroups with these members.
     fn serial_of(&self, members: &[usize]) -> u64 {
         let mut known = self.inner.subgroups.lock().unwrap_or_else(PoisonError::into_inner);

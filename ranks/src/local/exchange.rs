@@ -139,6 +139,7 @@ impl Exchange {
 
 impl Operation for Exchange {
     fn poll(&mut self) -> Result<bool, FnError> {
+        self.shared.check()?;
         loop {
             if self.next == self.end {
                 return Ok(true);
@@ -158,7 +159,7 @@ impl Operation for Exchange {
                 if now.duration_since(self.looked) > LOOK_EVERY {
                     self.looked = now;
                     let shared = &self.shared;
-                    if let Some(error) = shared.lost(&self.transfer.call, self.began, |rank| is_missing(shared, rank)) {
+                    if let Some(error) = shared.lost(self.began, |rank| is_missing(shared, rank)) {
                         return Err(error.into());
                     }
                 }

@@ -77,6 +77,7 @@ impl Message {
 
 impl Operation for Message {
     fn poll(&mut self) -> Result<bool, FnError> {
+        self.shared.check()?;
         let expected = self.transfer.part_bytes();
         while self.advance() > 0 {
             self.began = Instant::now();
@@ -98,7 +99,7 @@ impl Operation for Message {
             };
             let moved_meanwhile = self.advance() > 0;
             if !moved_meanwhile
-                && let Some(error) = self.shared.lost(&self.transfer.call, self.began, |rank| rank == peer)
+                && let Some(error) = self.shared.lost(self.began, |rank| rank == peer)
             {
                 return Err(error.into());
             }

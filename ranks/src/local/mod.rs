@@ -93,6 +93,19 @@ impl Local {
     }
 }
 
+impl Local {
+    /// The group of some ranks of this one. `name` tells apart groups of the same members.
+    fn open_members(&self, members: &[usize], name: &str) -> Result<Box<dyn Communicator>, RankError> {
+        let Shared { folder, in_job, limit, rank, .. } = &*self.shared;
+        let in_job: Vec<usize> = members.iter().map(|&member| in_job[member]).collect();
+        let Some(mine) = members.iter().position(|member| member == rank) else {
+            return Err(RankError::Argument(format!("rank {rank} is not among the members {members:?}")));
+        };
+        let name = format!("{name}-{:x}", fingerprint(&in_job));
+        Ok(Box::new(Local::open(folder.clone(), &name, in_job, mine, *limit)?))
+    }
+}
+
 impl Drop for Local {
     fn drop(&mut self) {
         self.shared.region.control(self.shared.rank).left.store(1, Ordering::Release);
@@ -105,17 +118,17 @@ impl Shared {
     }
 
     /// The error of a rank that waits since `began` for the ranks of which `is_missing` is true; `None` if it may go on waiting.
-    fn lost(&self, call: &str, began: Instant, is_missing: impl Fn(usize) -> bool) -> Option<RankError> {
+    fn lost(&self, began: Instant, is_missing: impl Fn(usize) -> bool) -> Option<RankError> {
         let missing: Vec<usize> = (0..self.size).filter(|&rank| is_missing(rank)).collect();
         let gone: Vec<usize> = missing.iter().copied().filter(|&rank| self.folder.is_gone(self.in_job[rank]) || self.has_left(rank)).collect();
         // Asked once more: what a rank has published before it left counts.
         let gone: Vec<usize> = gone.into_iter().filter(|&rank| is_missing(rank)).collect();
-        let (me, call) = (self.rank, || call.to_owned());
+        let me = self.rank;
         let error = if !gone.is_empty() {
             let left = gone.iter().all(|&rank| self.has_left(rank));
-            RankError::Gone { ranks: gone, left, me, call: call() }
+            RankError::Gone { ranks: gone, left, me }
         } else if began.elapsed() > self.limit && !missing.is_empty() {
-            RankError::Late { ranks: missing, limit: self.limit, me, call: call() }
+            RankError::Late { ranks: missing, limit: self.limit, me }
         } else {
             return None;
         };
@@ -152,7 +165,7 @@ impl Communicator for Local {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { backend: "local", survives_loss: true }
+        Capabilities { backend: "local", survives_loss: true, checks_order: true }
     }
 
     unsafe fn start(&self, transfer: Transfer) -> Result<Box<dyn Operation>, RankError> {
@@ -164,14 +177,40 @@ impl Communicator for Local {
         })
     }
 
-    fn subgroup(&self, members: &[usize], serial: u64) -> Result<Box<dyn Communicator>, RankError> {
-        let Shared { folder, in_job, limit, rank, .. } = &*self.shared;
-        let in_job: Vec<usize> = members.iter().map(|&member| in_job[member]).collect();
-        let Some(mine) = members.iter().position(|member| member == rank) else {
-            return Err(RankError::Argument(format!("rank {rank} is not among the members {members:?}")));
+    fn give_up(&self, why: &RankError) {
+        self.shared.fail(why.clone());
+    }
+
+    fn shrink(&self, serial: u64) -> Result<Box<dyn Communicator>, RankError> {
+        let Shared { folder, in_job, rank, size, limit, .. } = &*self.shared;
+        let name = format!("{:x}-shrink-{serial}", fingerprint(in_job));
+        let region = Region::open(&folder.group(&name), *size)?;
+        region.control(*rank).joined.store(1, Ordering::Release);
+        let begin = Instant::now();
+        let joined = |rank: usize| region.control(rank).joined.load(Ordering::Acquire) == 1;
+        let mask = loop {
+            let waits = |rank: usize| !joined(rank) && !folder.is_gone(in_job[rank]) && !self.shared.has_left(rank);
+            // The first rank that knows of all others decides for all: one that dies meanwhile may count, and fails the next collective.
+            let decided = region.header().decided.load(Ordering::Acquire);
+            if decided != 0 {
+                break decided;
+            }
+            let waited_for: Vec<usize> = (0..*size).filter(|&rank| waits(rank)).collect();
+            if waited_for.is_empty() {
+                let mask = (0..*size).filter(|&rank| joined(rank)).fold(0u64, |mask, rank| mask | 1 << rank);
+                let _another_rank_was_first = region.header().decided.compare_exchange(0, mask, Ordering::AcqRel, Ordering::Acquire);
+            } else if begin.elapsed() > *limit {
+                return Err(RankError::NotJoined { ranks: waited_for, size: *size, limit: *limit });
+            } else {
+                std::thread::sleep(Duration::from_micros(200));
+            }
         };
-        let name = format!("{serial}-{:x}", fingerprint(&in_job));
-        Ok(Box::new(Local::open(folder.clone(), &name, in_job, mine, *limit)?))
+        let members: Vec<usize> = (0..*size).filter(|rank| mask >> rank & 1 == 1).collect();
+        self.open_members(&members, &name)
+    }
+
+    fn subgroup(&self, members: &[usize], serial: u64) -> Result<Box<dyn Communicator>, RankError> {
+        self.open_members(members, &serial.to_string())
     }
 }
 

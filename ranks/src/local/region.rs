@@ -22,13 +22,15 @@ pub(super) const CHUNK: usize = 256 * 1024;
 /// Room for the text of a call, in a control.
 pub(super) const CALL: usize = 240;
 
-/// The most ranks of a group on one machine: the channels between them grow by the square.
+/// The most ranks of a group on one machine: the channels between them grow by the square, and a word has a bit for each rank.
 pub(super) const MOST: usize = 64;
 
 #[repr(C, align(128))]
 pub(super) struct Header {
     /// Version and number of ranks, by the first rank that came.
     pub(super) made_for: AtomicU64,
+    /// When a group shrinks: the ranks that stay, a bit for each.
+    pub(super) decided: AtomicU64,
 }
 
 /// What one rank tells the others.

@@ -71,8 +71,38 @@ functions! {
     irecv = "MPI_Irecv": fn(*mut c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle);
     ibarrier = "MPI_Ibarrier": fn(Handle, *mut Handle);
     test = "MPI_Test": fn(*mut Handle, *mut c_int, *mut c_void);
+    iprobe = "MPI_Iprobe": fn(c_int, c_int, Handle, *mut c_int, *mut c_void);
     error_string = "MPI_Error_string": fn(c_int, *mut c_char, *mut c_int);
+    group_size = "MPI_Group_size": fn(Handle, *mut c_int);
+    group_translate_ranks = "MPI_Group_translate_ranks": fn(Handle, c_int, *const c_int, Handle, *mut c_int);
     library_version = "MPI_Get_library_version": fn(*mut c_char, *mut c_int);
+}
+
+/// The functions of fault tolerance that Open MPI has beyond the standard (ULFM), where `mpirun --with-ft ulfm` has switched it on.
+pub(super) struct Faults {
+    pub(super) revoke: unsafe extern "C" fn(Handle) -> c_int,
+    pub(super) shrink: unsafe extern "C" fn(Handle, *mut Handle) -> c_int,
+    pub(super) get_failed: unsafe extern "C" fn(Handle, *mut Handle) -> c_int,
+}
+
+impl Faults {
+    /// # Safety
+    /// The library is an MPI library.
+    unsafe fn load(library: &Loaded) -> Option<Faults> {
+        // What mpirun sets for its option.
+        if std::env::var("OMPI_MCA_mpi_ft_enable").is_ok_and(|value| value != "0") {
+            // SAFETY: the functions have these types in each MPI that has them.
+            unsafe {
+                Some(Faults {
+                    revoke: *library.get(b"MPIX_Comm_revoke\0").ok()?,
+                    shrink: *library.get(b"MPIX_Comm_shrink\0").ok()?,
+                    get_failed: *library.get(b"MPIX_Comm_get_failed\0").ok()?,
+                })
+            }
+        } else {
+            None
+        }
+    }
 }
 
 /// Room for the texts of any MPI library: the standard ABI needs 8,192 bytes for its version, and 512 for an error.
@@ -87,6 +117,7 @@ pub(super) const STATUS_IGNORE: *mut c_void = null_mut();
 /// The MPI library of this process, initialised.
 pub(crate) struct Library {
     functions: Functions,
+    pub(super) faults: Option<Faults>,
     encoding: Encoding,
     loaded: Loaded,
     /// Its calls come one at a time: MPI is asked for that level of threads alone (`MPI_THREAD_SERIALIZED`).
@@ -110,11 +141,8 @@ unsafe extern "C" {
 /// The process ends. If MPI was not ended before, an error or a panic has ended the rank early, after it has shown its message: the others would wait for it,
 /// and are ended, too.
 extern "C" fn end_others() {
-    if let Some(Ok(library)) = LIBRARY.get()
-        && !library.is_over()
-    {
-        // SAFETY: MPI is running. The call does not return, or the launcher ends this process, too.
-        unsafe { (library.functions.abort)(library.world(), 1) };
+    if let Some(Ok(library)) = LIBRARY.get() {
+        library.abort();
     }
 }
 
@@ -146,7 +174,9 @@ impl Library {
 
     fn initialise(functions: Functions, loaded: Loaded, encoding: Encoding) -> Result<Library, RankError> {
         let calls = Mutex::default();
-        let mut library = Library { functions, encoding, loaded, calls, version: String::new(), ours: false };
+        // SAFETY: the library has the functions of MPI.
+        let faults = unsafe { Faults::load(&loaded) };
+        let mut library = Library { functions, faults, encoding, loaded, calls, version: String::new(), ours: false };
         let serialized = match encoding {
             Encoding::Standard => 2048,
             Encoding::OpenMpi => 2,
@@ -219,6 +249,14 @@ impl Library {
         self.check("MPI_Finalize", 0, unsafe { (functions.finalize)() })
     }
 
+    /// Ends all ranks of the job.
+    pub(super) fn abort(&self) {
+        if self.ours && !self.is_over() {
+            // SAFETY: MPI is running. The call does not return, or the launcher ends this process, too.
+            unsafe { (self.functions.abort)(self.world(), 1) };
+        }
+    }
+
     /// # Errors
     /// The code is not that of success.
     pub(super) fn check(&self, call: &'static str, rank: usize, code: c_int) -> Result<(), RankError> {
@@ -247,6 +285,14 @@ impl Library {
     /// `MPI_COMM_WORLD`.
     pub(super) fn world(&self) -> Handle {
         self.constant(0x101, "ompi_mpi_comm_world\0")
+    }
+
+    /// Has the library do what is to be done, such as to learn which ranks are lost: by a question that has no other effect.
+    pub(super) fn progress(&self) {
+        let alone = self.constant(0x102, "ompi_mpi_comm_self\0");
+        let mut found = 0;
+        // SAFETY: the communicator of this rank alone, in which there is a rank 0, and a place for the answer.
+        unsafe { (self.lock().iprobe)(0, 0, alone, &raw mut found, STATUS_IGNORE) };
     }
 
     /// `MPI_ERRORS_RETURN`.

@@ -9,7 +9,8 @@ mod library;
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use streamvm::FnError;
 use streamvm::ep::Operation;
@@ -19,19 +20,29 @@ use crate::transport::{Capabilities, Communicator, Transfer, Verb};
 use library::{Handle, IN_PLACE, STATUS_IGNORE};
 pub(crate) use library::Library;
 
+/// How long the ranks of a group whose collectives hang may take to end by themselves.
+const GRACE: Duration = Duration::from_secs(3);
+
 /// A group of ranks over MPI.
 pub(crate) struct Mpi {
+    shared: Arc<Shared>,
+}
+
+/// What the operations of a group share.
+struct Shared {
     library: Arc<Library>,
-    /// A communicator of this group alone.
+    /// A communicator of this group alone. It is never freed, because that would take all ranks.
     communicator: Handle,
     rank: usize,
     size: usize,
+    /// Why the group cannot be used any longer, and since when.
+    broken: Mutex<Option<(RankError, Instant)>>,
 }
 
 // SAFETY: the handle is a value that MPI functions take, and those are called one at a time.
-unsafe impl Send for Mpi {}
+unsafe impl Send for Shared {}
 // SAFETY: as above.
-unsafe impl Sync for Mpi {}
+unsafe impl Sync for Shared {}
 
 impl Mpi {
     /// The group of all ranks of the job. Blocks until all ranks call it.
@@ -52,23 +63,100 @@ impl Mpi {
     /// MPI refuses.
     fn of(library: Arc<Library>, communicator: Handle) -> Result<Mpi, RankError> {
         let (mut rank, mut size) = (0, 0);
-        {
+        let codes = {
             let functions = library.lock();
-            // SAFETY: a communicator that MPI has just made.
-            let code = unsafe { (functions.comm_set_errhandler)(communicator, library.errors_return()) };
-            library.check("MPI_Comm_set_errhandler", 0, code)?;
-            // SAFETY: as above, with places for the answers.
-            let codes = unsafe {
+            // SAFETY: a communicator that MPI has just made, with places for the answers.
+            unsafe {
                 [
+                    (functions.comm_set_errhandler)(communicator, library.errors_return()),
                     (functions.comm_rank)(communicator, &raw mut rank),
                     (functions.comm_size)(communicator, &raw mut size),
                 ]
-            };
-            for code in codes {
-                library.check("MPI_Comm_rank", 0, code)?;
+            }
+        };
+        for code in codes {
+            library.check("MPI_Comm_rank", 0, code)?;
+        }
+        let (rank, size) = (rank as usize, size as usize);
+        Ok(Mpi { shared: Arc::new(Shared { library, communicator, rank, size, broken: Mutex::default() }) })
+    }
+}
+
+impl Shared {
+    /// Notes that the group cannot be used any longer, and has its operations fail on all ranks, if the library can do that.
+    fn fail(&self, error: RankError) -> RankError {
+        let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        if broken.is_none() {
+            *broken = Some((error.clone(), Instant::now()));
+            if let Some(faults) = &self.library.faults {
+                let _one = self.library.lock();
+                // SAFETY: a communicator of this library.
+                let code = unsafe { (faults.revoke)(self.communicator) };
+                log::debug!("MPIX_Comm_revoke returned {code}");
             }
         }
-        Ok(Mpi { library, communicator, rank: rank as usize, size: size as usize })
+        error
+    }
+
+    /// The error of a call that returned `code`.
+    fn failure(&self, call: &'static str, code: c_int) -> RankError {
+        let gone = self.failed_ranks();
+        let plain = self.library.check(call, self.rank, code).err();
+        let known = self.broken.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let error = match (plain, known) {
+            _ if !gone.is_empty() => RankError::Gone { ranks: gone, left: false, me: self.rank },
+            (_, Some((known, _))) => RankError::Broken(known.to_string()),
+            (Some(plain), None) => plain,
+            (None, None) => RankError::Broken(format!("{call} returned {code}")),
+        };
+        self.fail(error)
+    }
+
+    /// The ranks that the library knows to have died.
+    fn failed_ranks(&self) -> Vec<usize> {
+        let Some(faults) = &self.library.faults else { return Vec::new() };
+        let mpi = self.library.lock();
+        let (mut failed, mut all, mut count) = (null_mut(), null_mut(), 0);
+        // SAFETY: a communicator of this library, with places for the answers. Each group is freed once.
+        let ranks = unsafe {
+            if (faults.get_failed)(self.communicator, &raw mut failed) != 0 {
+                return Vec::new();
+            }
+            let mut ranks = Vec::new();
+            if (mpi.group_size)(failed, &raw mut count) == 0
+                && count > 0
+                && (mpi.comm_group)(self.communicator, &raw mut all) == 0
+            {
+                let own: Vec<c_int> = (0..count).collect();
+                ranks = vec![-1; own.len()];
+                (mpi.group_translate_ranks)(failed, count, own.as_ptr(), all, ranks.as_mut_ptr());
+                (mpi.group_free)(&raw mut all);
+            }
+            (mpi.group_free)(&raw mut failed);
+            ranks
+        };
+        ranks.into_iter().filter_map(|rank| usize::try_from(rank).ok()).collect()
+    }
+
+    /// # Errors
+    /// The group cannot be used any longer.
+    fn check(&self) -> Result<(), RankError> {
+        match &*self.broken.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some((error, _)) => Err(RankError::Broken(error.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the job if the group is broken for so long that its hanging operations will not end.
+    fn end_hanging(&self) {
+        let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((error, since)) = broken
+            && self.library.faults.is_none()
+            && since.elapsed() > GRACE
+        {
+            log::error!("all ranks are ended, because collectives of rank {} hang: {error}", self.rank);
+            self.library.abort();
+        }
     }
 
     /// # Errors
@@ -140,25 +228,45 @@ impl Mpi {
 
 impl Communicator for Mpi {
     fn rank(&self) -> usize {
-        self.rank
+        self.shared.rank
     }
 
     fn size(&self) -> usize {
-        self.size
+        self.shared.size
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { backend: "mpi", survives_loss: false }
+        Capabilities { backend: "mpi", survives_loss: self.shared.library.faults.is_some(), checks_order: false }
     }
 
     unsafe fn start(&self, transfer: Transfer) -> Result<Box<dyn Operation>, RankError> {
+        self.shared.check()?;
         // SAFETY: the caller's promise.
-        let (call, request) = unsafe { self.begin(&transfer) }?;
-        Ok(Box::new(Request { library: self.library.clone(), request, call, rank: self.rank }))
+        let (call, request) = unsafe { self.shared.begin(&transfer) }?;
+        Ok(Box::new(Request { shared: self.shared.clone(), request, call, failed: None }))
+    }
+
+    fn give_up(&self, why: &RankError) {
+        self.shared.fail(why.clone());
+    }
+
+    fn shrink(&self, _: u64) -> Result<Box<dyn Communicator>, RankError> {
+        let library = &self.shared.library;
+        let Some(faults) = &library.faults else {
+            let what = "this MPI ends the whole job when a rank is lost".to_owned();
+            return Err(RankError::Environment { what, help: "start it by Open MPI's `mpirun --with-ft ulfm`" });
+        };
+        let mut communicator = null_mut();
+        let locked = library.lock();
+        // SAFETY: a communicator of this library, and a place for the answer.
+        let code = unsafe { (faults.shrink)(self.shared.communicator, &raw mut communicator) };
+        drop(locked);
+        library.check("MPIX_Comm_shrink", self.shared.rank, code)?;
+        Ok(Box::new(Mpi::of(library.clone(), communicator)?))
     }
 
     fn subgroup(&self, members: &[usize], serial: u64) -> Result<Box<dyn Communicator>, RankError> {
-        let library = &self.library;
+        let Shared { library, rank, .. } = &*self.shared;
         let ranks: Vec<c_int> = members.iter().map(|&rank| rank as c_int).collect();
         let (mut all, mut some, mut communicator) = (null_mut(), null_mut(), null_mut());
         let mpi = library.lock();
@@ -166,11 +274,11 @@ impl Communicator for Mpi {
         let tag = (serial % 32_767) as c_int;
         // SAFETY: the communicator and the groups are of this library; the list has that many ranks, all in the group.
         let code = unsafe {
-            let mut code = (mpi.comm_group)(self.communicator, &raw mut all);
+            let mut code = (mpi.comm_group)(self.shared.communicator, &raw mut all);
             if code == 0 {
                 code = (mpi.group_incl)(all, ranks.len() as c_int, ranks.as_ptr(), &raw mut some);
                 if code == 0 {
-                    code = (mpi.comm_create_group)(self.communicator, some, tag, &raw mut communicator);
+                    code = (mpi.comm_create_group)(self.shared.communicator, some, tag, &raw mut communicator);
                     (mpi.group_free)(&raw mut some);
                 }
                 (mpi.group_free)(&raw mut all);
@@ -178,17 +286,18 @@ impl Communicator for Mpi {
             code
         };
         drop(mpi);
-        library.check("MPI_Comm_create_group", self.rank, code)?;
+        library.check("MPI_Comm_create_group", *rank, code)?;
         Ok(Box::new(Mpi::of(library.clone(), communicator)?))
     }
 }
 
 /// A request of MPI.
 struct Request {
-    library: Arc<Library>,
+    shared: Arc<Shared>,
     request: Handle,
     call: &'static str,
-    rank: usize,
+    /// The code with which it has failed, and when.
+    failed: Option<(c_int, Instant)>,
 }
 
 // SAFETY: the handle is a value that MPI functions take, and those are called one at a time.
@@ -198,10 +307,25 @@ unsafe impl Sync for Request {}
 
 impl Operation for Request {
     fn poll(&mut self) -> Result<bool, FnError> {
+        if let Some((code, since)) = self.failed {
+            // Another rank has seen the loss of a rank first, and revoked the group. The library learns a little later which rank it was.
+            self.shared.library.progress();
+            let known = !self.shared.failed_ranks().is_empty() || since.elapsed() > GRACE;
+            return if known { Err(self.shared.failure(self.call, code).into()) } else { Ok(false) };
+        }
         let mut over = 0;
         // SAFETY: a request that MPI has made, or its null after it was over.
-        let code = unsafe { (self.library.lock().test)(&raw mut self.request, &raw mut over, STATUS_IGNORE) };
-        self.library.check(self.call, self.rank, code)?;
+        let code = unsafe { (self.shared.library.lock().test)(&raw mut self.request, &raw mut over, STATUS_IGNORE) };
+        if code != 0 && self.shared.library.faults.is_some() {
+            self.failed = Some((code, Instant::now()));
+            return self.poll();
+        }
+        if code != 0 {
+            return Err(self.shared.failure(self.call, code).into());
+        }
+        if over == 0 {
+            self.shared.end_hanging();
+        }
         Ok(over != 0)
     }
 }

@@ -90,6 +90,16 @@ pub(crate) trait Communicator: Send + Sync {
     /// * Until the operation is over, nothing else writes the input, or uses the output; an output that is not the input does not overlap it.
     unsafe fn start(&self, transfer: Transfer) -> Result<Box<dyn Operation>, RankError>;
 
+    /// Has all collectives of the group that are under way on this rank fail, and those that are started later. Where a backend cannot end what is under way, it
+    /// ends the job after a while.
+    fn give_up(&self, why: &RankError);
+
+    /// The communicator of the ranks of this group that are still there, in their order. Each of them calls this. Blocks until they all have.
+    ///
+    /// # Errors
+    /// The backend does not survive the loss of a rank, or refuses.
+    fn shrink(&self, serial: u64) -> Result<Box<dyn Communicator>, RankError>;
+
     /// The communicator of some ranks of this group, in this order, this rank among them. Each member calls it. `serial` tells apart
     /// groups of the same members. Blocks until all members have called it.
     ///
@@ -105,6 +115,9 @@ pub struct Capabilities {
     pub backend: &'static str,
     /// Whether the loss of a rank fails the collectives of the others, which go on. Otherwise the launcher ends all ranks.
     pub survives_loss: bool,
+    /// Whether each collective checks that all ranks call the same one. Otherwise [`Group::check_order`](crate::Group::check_order) does, or each collective
+    /// with `STREAMVM_CHECK_ORDER=1`.
+    pub checks_order: bool,
 }
 
 /// Polls an operation until it is over. Blocks.

@@ -60,9 +60,20 @@ pub(crate) fn run(ranks: Ranks, vm: &Vm, name: &str, arguments: &[&str]) -> Resu
         return Err(format!("the group went on: {again}").into());
     }
     // A group without the rank that is gone can be used.
-    if matches!(name, "kill" | "kill-during" | "stop" | "leave" | "panic") {
+    if matches!(name, "kill" | "kill-during" | "leave" | "panic") {
+        let rest = world.shrink()?;
+        if rest.size() != world.size() - 1 {
+            return Err(format!("{rest:?} is left of {world:?}").into());
+        }
+        ok(vm, &rest)?;
+    }
+    if name == "stop" {
+        // A rank that is stopped is still there.
         let others: Vec<usize> = (0..world.size()).filter(|&rank| rank != 1).collect();
         ok(vm, &world.subgroup(&others)?)?;
+    }
+    if world.capabilities().survives_loss {
+        ranks.finish()?;
     }
     println!("rank {} of {}: fine", world.rank(), world.size());
     Ok(())
