@@ -8,6 +8,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use libloading::os::unix::{Library as Loaded, RTLD_GLOBAL, RTLD_NOW};
@@ -126,6 +127,8 @@ pub(crate) struct Library {
     pub(crate) version: String,
     /// Whether this process initialised it, and so finalises it.
     ours: bool,
+    /// A rank of the job is lost.
+    lost: AtomicBool,
 }
 
 // SAFETY: the functions may be called from any thread, one at a time, which `calls` guarantees. Handles are values.
@@ -141,7 +144,9 @@ unsafe extern "C" {
 /// The process ends. If MPI was not ended before, an error or a panic has ended the rank early, after it has shown its message: the others would wait for it,
 /// and are ended, too.
 extern "C" fn end_others() {
-    if let Some(Ok(library)) = LIBRARY.get() {
+    if let Some(Ok(library)) = LIBRARY.get()
+        && !library.lost.load(Ordering::Relaxed)
+    {
         library.abort();
     }
 }
@@ -176,7 +181,7 @@ impl Library {
         let calls = Mutex::default();
         // SAFETY: the library has the functions of MPI.
         let faults = unsafe { Faults::load(&loaded) };
-        let mut library = Library { functions, faults, encoding, loaded, calls, version: String::new(), ours: false };
+        let mut library = Library { functions, faults, encoding, loaded, calls, version: String::new(), ours: false, lost: AtomicBool::new(false) };
         let serialized = match encoding {
             Encoding::Standard => 2048,
             Encoding::OpenMpi => 2,
@@ -236,13 +241,19 @@ impl Library {
         Ok(())
     }
 
+    /// Notes that a rank of the job is lost. From then on nothing ends MPI in this process before the process ends: `MPI_Finalize` of Open MPI 5.0 sometimes
+    /// waits for the lost rank for ever.
+    pub(super) fn note_loss(&self) {
+        self.lost.store(true, Ordering::Relaxed);
+    }
+
     /// Ends MPI in this process, if this process has begun it. Blocks until all ranks do.
     ///
     /// # Errors
     /// MPI refuses.
     pub(crate) fn finalise(&self) -> Result<(), RankError> {
         let functions = self.lock();
-        if !self.ours || self.is_over() {
+        if !self.ours || self.is_over() || self.lost.load(Ordering::Relaxed) {
             return Ok(());
         }
         // SAFETY: MPI is initialised and not finalised; the caller has no operation under way.

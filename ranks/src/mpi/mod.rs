@@ -135,6 +135,9 @@ impl Shared {
             (mpi.group_free)(&raw mut failed);
             ranks
         };
+        if !ranks.is_empty() {
+            self.library.note_loss();
+        }
         ranks.into_iter().filter_map(|rank| usize::try_from(rank).ok()).collect()
     }
 
