@@ -46,7 +46,7 @@ mod text;
 pub use compile::{compile, compile_reporting};
 pub use ir::dims::{BoundedDim, Dim, MOST_DIMS, Sizes, VaryingId};
 pub use ir::formula::{Formula, VaryingLayout};
-pub use ir::function::{FunctionCode, StepFunction};
+pub use ir::function::{FunctionCode, FunctionOrder, StepFunction};
 #[doc(hidden)]
 pub use ir::given::in_order;
 pub use ir::program::{Operand, Port, Program, Step, StepOrder, Value, ValueId, ValueRole, Work};

@@ -1,17 +1,7 @@
 //! Why ranks cannot communicate.
 
+use std::fmt;
 use std::time::Duration;
-
-/// Errors are read by people: `unwrap` and `?` in `main` print them by `Debug`.
-macro_rules! debug_as_display {
-    ($error:ty) => {
-        impl std::fmt::Debug for $error {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                std::fmt::Display::fmt(self, f)
-            }
-        }
-    };
-}
 
 /// Why a group of ranks could not be made, or a collective failed.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,7 +30,9 @@ pub enum RankError {
     #[error("{} within {} s, says rank {me}; allow more time by STREAMVM_RANKS_TIMEOUT (in seconds) if they are at work", listed(ranks, "did not take part"), limit.as_secs_f64())]
     Late { ranks: Vec<usize>, limit: Duration, me: usize },
     /// Two ranks called different collectives.
-    #[error("the ranks call different collectives: rank {me} `{mine}`, rank {other} `{theirs}`; all ranks of a group must call the same ones in the same order")]
+    #[error(
+        "the ranks call different collectives: rank {me} `{mine}`, rank {other} `{theirs}`; all ranks of a group must call the same ones in the same order"
+    )]
     Order { me: usize, mine: String, other: usize, theirs: String },
     /// Two ranks run different programs or versions.
     #[error("rank {other} runs {theirs}, rank {me} runs {mine}; start all ranks with one version")]
@@ -53,24 +45,15 @@ pub enum RankError {
     Broken(String),
 }
 
-debug_as_display!(RankError);
+/// As `Display`: `unwrap`, and `?` in `main`, print errors by `Debug`.
+impl fmt::Debug for RankError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
 
 /// `rank 3 died`, `ranks 1, 4 died`.
 fn listed(ranks: &[usize], verb: &str) -> String {
     let numbers = ranks.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
     format!("rank{} {numbers} {verb}", if ranks.len() == 1 { "" } else { "s" })
 }
-
-/// Why a collective could not be issued.
-#[derive(Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// It does not fit the group, or the group is broken.
-    #[error(transparent)]
-    Ranks(#[from] RankError),
-    /// The engine or the builder refuses it.
-    #[error(transparent)]
-    Vm(#[from] streamvm::Error),
-}
-
-debug_as_display!(Error);

@@ -5,17 +5,14 @@ use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use streamvm::ep::Unfinished;
-use streamvm::instructions::BuilderScope;
-use streamvm::{DType, DeviceId, FnContext, FnError, InstructionsBuilder, MemoryKind, Place, Shape, Tensor, Use};
+use streamvm::{BuildError, DType, Error, FnContext, FnError, Site, Tensor};
 
-use crate::error::{Error, RankError};
-use crate::issue::Issue;
+use crate::draft::{Draft, Ends};
+use crate::error::RankError;
+use crate::issue::{Collective, Issue};
 use crate::ranks::Session;
 use crate::reduction::Reduction;
 use crate::transport::{Capabilities, Communicator, Piece, Staged, Transfer, Verb};
-
-/// Collectives run on memory of the host.
-const CPU: DeviceId = DeviceId::cpu(0);
 
 /// Ranks that communicate. Clones are the same group. It may be used by several engines of a process and from any thread, but the collectives of a group must be
 /// issued in the same order on all of its ranks; see [the crate's page](crate).
@@ -36,15 +33,8 @@ struct Inner {
     subgroups: Mutex<Vec<(Vec<usize>, u64)>>,
 }
 
-/// Where the elements of one tensor are among the operands of the function.
-#[derive(Copy, Clone)]
-struct Ends {
-    input: Option<usize>,
-    output: Option<usize>,
-    elements: usize,
-}
-
 /// A collective as its function carries it.
+#[derive(Clone)]
 struct Call {
     verb: Verb,
     dtype: DType,
@@ -87,7 +77,9 @@ impl Group {
     /// # Errors
     /// [`RankError::Argument`] if `members` is empty, names a rank twice or one that is not there, or leaves this rank out; the errors of the backend.
     pub fn subgroup(&self, members: &[usize]) -> Result<Group, RankError> {
-        let refused = |what: String| Err(RankError::Argument(format!("a subgroup of {} with the ranks {members:?}: {what}", self.name())));
+        let refused = |what: String| {
+            Err(RankError::Argument(format!("a subgroup of {} with the ranks {members:?}: {what}", self.name())))
+        };
         if let Some(unknown) = members.iter().find(|&&rank| rank >= self.size()) {
             return refused(format!("there is no rank {unknown}; the group has the ranks 0 to {}", self.size() - 1));
         }
@@ -131,13 +123,13 @@ impl Group {
     /// The reduction does not take the dtype ([`Reduction`]); those of [`Issue`].
     #[track_caller]
     pub fn all_reduce<I: Issue>(&self, issuer: I, x: &Tensor, by: Reduction) -> Result<Tensor, Error> {
-        let mut b = InstructionsBuilder::new();
-        let input = contiguous(&mut b, x)?;
-        let output = new(x.dtype(), x.dims())?;
         let call = self.call(Verb::AllReduce(by.fold()), "all_reduce", Some(by), &[x])?;
-        let ends = Ends { input: Some(0), output: Some(1), elements: x.numel() };
-        self.emit(&mut b, call, vec![input.read(), output.write()], vec![ends])?;
-        self.back(b, issuer, &output, x.place())
+        let mut draft = Draft::default();
+        let input = draft.read(x)?;
+        let (output, result) = draft.result(x, x.dims())?;
+        draft.end(Some(input), Some(output), x.numel());
+        self.issue(issuer, draft, call)?;
+        Ok(result)
     }
 
     /// Combines tensors of all ranks in place, as one collective: all ranks pass the same shapes, in the same order. All tensors have one dtype, and none
@@ -146,21 +138,20 @@ impl Group {
     /// # Errors
     /// As [`all_reduce`](Group::all_reduce); there is no tensor, or their dtypes differ.
     #[track_caller]
-    pub fn all_reduce_in_place<I: Issue>(&self, issuer: I, tensors: &[&Tensor], by: Reduction) -> Result<I::Issued, Error> {
-        let mut b = InstructionsBuilder::new();
-        let mut parts = Vec::with_capacity(tensors.len());
-        for x in tensors {
-            parts.push(contiguous(&mut b, x)?);
-        }
+    pub fn all_reduce_in_place<I: Issue>(
+        &self,
+        issuer: I,
+        tensors: &[&Tensor],
+        by: Reduction,
+    ) -> Result<I::Issued, Error> {
         let mut call = self.call(Verb::AllReduce(by.fold()), "all_reduce", Some(by), tensors)?;
         call.count = tensors.iter().map(|x| x.numel()).sum();
-        let ends = parts.iter().enumerate();
-        let ends = ends.map(|(at, x)| Ends { input: Some(at), output: Some(at), elements: x.numel() }).collect();
-        self.emit(&mut b, call, parts.iter().map(Tensor::update).collect(), ends)?;
-        for (part, x) in parts.iter().zip(tensors) {
-            copy_back(&mut b, part, x)?;
+        let mut draft = Draft::default();
+        for x in tensors {
+            let both = draft.update(x)?;
+            draft.end(Some(both), Some(both), x.numel());
         }
-        Ok(issuer.issue(b.finish())?)
+        self.issue(issuer, draft, call)
     }
 
     /// Combines `x` of all ranks, as [`all_reduce`](Group::all_reduce), for `root` alone, which gets the result; the others get `None`.
@@ -169,18 +160,8 @@ impl Group {
     /// As [`all_reduce`](Group::all_reduce); there is no rank `root`.
     #[track_caller]
     pub fn reduce<I: Issue>(&self, issuer: I, x: &Tensor, by: Reduction, root: usize) -> Result<Option<Tensor>, Error> {
-        let mut b = InstructionsBuilder::new();
-        let input = contiguous(&mut b, x)?;
         let call = self.call(Verb::Reduce(by.fold(), self.peer("reduce", root)?), "reduce", Some(by), &[x])?;
-        let ends = Ends { input: Some(0), output: None, elements: x.numel() };
-        if root != self.rank() {
-            self.emit(&mut b, call, vec![input.read()], vec![ends])?;
-            issuer.issue(b.finish())?;
-            return Ok(None);
-        }
-        let output = new(x.dtype(), x.dims())?;
-        self.emit(&mut b, call, vec![input.read(), output.write()], vec![Ends { output: Some(1), ..ends }])?;
-        self.back(b, issuer, &output, x.place()).map(Some)
+        self.to_root(issuer, (x, x.dims()), call, root)
     }
 
     /// Writes `x` of rank `root` into `x` of all others. All ranks pass the same shape and dtype.
@@ -189,19 +170,16 @@ impl Group {
     /// There is no rank `root`; `x` of another rank broadcasts; those of [`Issue`].
     #[track_caller]
     pub fn broadcast<I: Issue>(&self, issuer: I, x: &Tensor, root: usize) -> Result<I::Issued, Error> {
-        let mut b = InstructionsBuilder::new();
         let call = self.call(Verb::Broadcast(self.peer("broadcast", root)?), "broadcast", None, &[x])?;
+        let mut draft = Draft::default();
         if root == self.rank() {
-            let input = contiguous(&mut b, x)?;
-            let ends = Ends { input: Some(0), output: None, elements: x.numel() };
-            self.emit(&mut b, call, vec![input.read()], vec![ends])?;
+            let input = draft.read(x)?;
+            draft.end(Some(input), None, x.numel());
         } else {
-            let output = room(x)?;
-            let ends = Ends { input: None, output: Some(0), elements: x.numel() };
-            self.emit(&mut b, call, vec![output.write()], vec![ends])?;
-            copy_back(&mut b, &output, x)?;
+            let output = draft.write(x)?;
+            draft.end(None, Some(output), x.numel());
         }
-        Ok(issuer.issue(b.finish())?)
+        self.issue(issuer, draft, call)
     }
 
     /// The tensors of all ranks, one after the other along axis 0, for all ranks: of shape `[n, …]` each, `[size * n, …]`; of scalars, `[size]`. All
@@ -211,13 +189,13 @@ impl Group {
     /// Those of [`Issue`].
     #[track_caller]
     pub fn all_gather<I: Issue>(&self, issuer: I, x: &Tensor) -> Result<Tensor, Error> {
-        let mut b = InstructionsBuilder::new();
-        let input = contiguous(&mut b, x)?;
-        let output = new(x.dtype(), &self.gathered(x))?;
         let call = self.call(Verb::AllGather, "all_gather", None, &[x])?;
-        let ends = Ends { input: Some(0), output: Some(1), elements: x.numel() };
-        self.emit(&mut b, call, vec![input.read(), output.write()], vec![ends])?;
-        self.back(b, issuer, &output, x.place())
+        let mut draft = Draft::default();
+        let input = draft.read(x)?;
+        let (output, result) = draft.result(x, &self.gathered(x))?;
+        draft.end(Some(input), Some(output), x.numel());
+        self.issue(issuer, draft, call)?;
+        Ok(result)
     }
 
     /// As [`all_gather`](Group::all_gather), for `root` alone; the others get `None`.
@@ -226,18 +204,8 @@ impl Group {
     /// There is no rank `root`; those of [`Issue`].
     #[track_caller]
     pub fn gather<I: Issue>(&self, issuer: I, x: &Tensor, root: usize) -> Result<Option<Tensor>, Error> {
-        let mut b = InstructionsBuilder::new();
-        let input = contiguous(&mut b, x)?;
         let call = self.call(Verb::Gather(self.peer("gather", root)?), "gather", None, &[x])?;
-        let ends = Ends { input: Some(0), output: None, elements: x.numel() };
-        if root != self.rank() {
-            self.emit(&mut b, call, vec![input.read()], vec![ends])?;
-            issuer.issue(b.finish())?;
-            return Ok(None);
-        }
-        let output = new(x.dtype(), &self.gathered(x))?;
-        self.emit(&mut b, call, vec![input.read(), output.write()], vec![Ends { output: Some(1), ..ends }])?;
-        self.back(b, issuer, &output, x.place()).map(Some)
+        self.to_root(issuer, (x, &self.gathered(x)), call, root)
     }
 
     /// Combines `x` of all ranks, of shape `[size * n, …]`, and returns to each rank its part, of shape `[n, …]`: rank `r` gets rows `r * n..(r + 1) * n`.
@@ -246,14 +214,15 @@ impl Group {
     /// As [`all_reduce`](Group::all_reduce); axis 0 does not divide by the number of ranks.
     #[track_caller]
     pub fn reduce_scatter<I: Issue>(&self, issuer: I, x: &Tensor, by: Reduction) -> Result<Tensor, Error> {
-        let mut b = InstructionsBuilder::new();
-        let input = contiguous(&mut b, x)?;
-        let output = new(x.dtype(), &self.divided("reduce_scatter", x)?)?;
+        let dims = self.divided("reduce_scatter", x)?;
         let mut call = self.call(Verb::ReduceScatter(by.fold()), "reduce_scatter", Some(by), &[x])?;
-        call.count = output.numel();
-        let ends = Ends { input: Some(0), output: Some(1), elements: x.numel() };
-        self.emit(&mut b, call, vec![input.read(), output.write()], vec![ends])?;
-        self.back(b, issuer, &output, x.place())
+        let mut draft = Draft::default();
+        let input = draft.read(x)?;
+        let (output, result) = draft.result(x, &dims)?;
+        call.count = result.numel();
+        draft.end(Some(input), Some(output), x.numel());
+        self.issue(issuer, draft, call)?;
+        Ok(result)
     }
 
     /// Writes part `r` of `whole`, along axis 0, into `part` of rank `r`. Rank `root` passes `whole`, of shape `[size * n, …]`, the others `None`; all pass a
@@ -262,35 +231,35 @@ impl Group {
     /// # Errors
     /// There is no rank `root`; `whole` is missing there, is given elsewhere, or does not fit `part`; those of [`Issue`].
     #[track_caller]
-    pub fn scatter<I: Issue>(&self, issuer: I, whole: Option<&Tensor>, part: &Tensor, root: usize) -> Result<I::Issued, Error> {
-        let mut b = InstructionsBuilder::new();
+    pub fn scatter<I: Issue>(
+        &self,
+        issuer: I,
+        whole: Option<&Tensor>,
+        part: &Tensor,
+        root: usize,
+    ) -> Result<I::Issued, Error> {
         let call = self.call(Verb::Scatter(self.peer("scatter", root)?), "scatter", None, &[part])?;
-        let output = room(part)?;
-        let given = match (whole, root == self.rank()) {
+        let mut draft = Draft::default();
+        let input = match (whole, root == self.rank()) {
             (Some(whole), true) => {
-                let fits = whole.dtype() == part.dtype() && self.divided("scatter", whole)? == part.dims();
-                if !fits {
-                    return Err(refused("scatter", &format!("{} does not have {} parts of {}", whole.described(), self.size(), part.described())));
+                if whole.dtype() != part.dtype() || self.divided("scatter", whole)? != part.dims() {
+                    let (whole, part) = (described(whole), described(part));
+                    return Err(refused("scatter", &format!("{whole} does not have {} parts of {part}", self.size())));
                 }
-                Some(contiguous(&mut b, whole)?)
+                Some(draft.read(whole)?)
             }
             (None, false) => None,
-            (Some(_), false) => return Err(refused("scatter", &format!("this is rank {}, and rank {root} alone passes the whole", self.rank()))),
-            (None, true) => return Err(refused("scatter", &format!("rank {root}, which this is, must pass the whole"))),
+            (Some(_), false) => {
+                let why = format!("this is rank {}, and rank {root} alone passes the whole", self.rank());
+                return Err(refused("scatter", &why));
+            }
+            (None, true) => {
+                return Err(refused("scatter", &format!("rank {root}, which this is, must pass the whole")));
+            }
         };
-        let elements = part.numel();
-        match &given {
-            Some(input) => {
-                let ends = Ends { input: Some(0), output: Some(1), elements };
-                self.emit(&mut b, call, vec![input.read(), output.write()], vec![ends])?;
-            }
-            None => {
-                let ends = Ends { input: None, output: Some(0), elements };
-                self.emit(&mut b, call, vec![output.write()], vec![ends])?;
-            }
-        }
-        copy_back(&mut b, &output, part)?;
-        Ok(issuer.issue(b.finish())?)
+        let output = draft.write(part)?;
+        draft.end(input, Some(output), part.numel());
+        self.issue(issuer, draft, call)
     }
 
     /// Sends part `r` of `x`, along axis 0, to rank `r`, and returns the parts that the ranks have sent to this one, in their order. Axis 0 of `x` divides by the
@@ -300,15 +269,15 @@ impl Group {
     /// Axis 0 does not divide; those of [`Issue`].
     #[track_caller]
     pub fn all_to_all<I: Issue>(&self, issuer: I, x: &Tensor) -> Result<Tensor, Error> {
-        let mut b = InstructionsBuilder::new();
         self.divided("all_to_all", x)?;
-        let input = contiguous(&mut b, x)?;
-        let output = new(x.dtype(), x.dims())?;
         let mut call = self.call(Verb::AllToAll, "all_to_all", None, &[x])?;
         call.count = x.numel() / self.size();
-        let ends = Ends { input: Some(0), output: Some(1), elements: x.numel() };
-        self.emit(&mut b, call, vec![input.read(), output.write()], vec![ends])?;
-        self.back(b, issuer, &output, x.place())
+        let mut draft = Draft::default();
+        let input = draft.read(x)?;
+        let (output, result) = draft.result(x, x.dims())?;
+        draft.end(Some(input), Some(output), x.numel());
+        self.issue(issuer, draft, call)?;
+        Ok(result)
     }
 
     /// Sends `x` to another rank, which [receives](Group::receive) it. Messages between two ranks of a group arrive in the order in which they were sent.
@@ -318,12 +287,11 @@ impl Group {
     /// There is no rank `to`, or it is this one; those of [`Issue`].
     #[track_caller]
     pub fn send<I: Issue>(&self, issuer: I, x: &Tensor, to: usize) -> Result<I::Issued, Error> {
-        let mut b = InstructionsBuilder::new();
         let call = self.call(Verb::Send(self.other("send", to)?), "send", None, &[x])?;
-        let input = contiguous(&mut b, x)?;
-        let ends = Ends { input: Some(0), output: None, elements: x.numel() };
-        self.emit(&mut b, call, vec![input.read()], vec![ends])?;
-        Ok(issuer.issue(b.finish())?)
+        let mut draft = Draft::default();
+        let input = draft.read(x)?;
+        draft.end(Some(input), None, x.numel());
+        self.issue(issuer, draft, call)
     }
 
     /// Receives a message of another rank into `x`, which has the shape and dtype of the tensor that was [sent](Group::send).
@@ -332,27 +300,42 @@ impl Group {
     /// There is no rank `from`, or it is this one; `x` broadcasts; those of [`Issue`].
     #[track_caller]
     pub fn receive<I: Issue>(&self, issuer: I, x: &Tensor, from: usize) -> Result<I::Issued, Error> {
-        let mut b = InstructionsBuilder::new();
         let call = self.call(Verb::Receive(self.other("receive", from)?), "receive", None, &[x])?;
-        let output = room(x)?;
-        let ends = Ends { input: None, output: Some(0), elements: x.numel() };
-        self.emit(&mut b, call, vec![output.write()], vec![ends])?;
-        copy_back(&mut b, &output, x)?;
-        Ok(issuer.issue(b.finish())?)
+        let mut draft = Draft::default();
+        let output = draft.write(x)?;
+        draft.end(None, Some(output), x.numel());
+        self.issue(issuer, draft, call)
     }
 
-    /// Orders everything that any rank issues after its call after everything that any rank has issued before its call.
+    /// Orders everything that any rank issues after its call after everything that any rank has issued before its call. Recorders refuse it: a program finds its
+    /// waits itself.
     ///
     /// # Errors
     /// Those of [`Issue`].
     #[track_caller]
     pub fn barrier<I: Issue>(&self, issuer: I) -> Result<I::Issued, Error> {
-        let mut b = InstructionsBuilder::new();
-        b.barrier();
         let call = self.call(Verb::Barrier, "barrier", None, &[])?;
-        self.emit(&mut b, call, vec![], vec![])?;
-        b.barrier();
-        Ok(issuer.issue(b.finish())?)
+        let mut draft = Draft::default();
+        draft.before.barrier();
+        draft.after.barrier();
+        self.issue(issuer, draft, call)
+    }
+
+    /// A collective whose result `root` alone gets.
+    #[track_caller]
+    fn to_root<I: Issue>(
+        &self,
+        issuer: I,
+        (x, dims): (&Tensor, &[usize]),
+        call: Call,
+        root: usize,
+    ) -> Result<Option<Tensor>, Error> {
+        let mut draft = Draft::default();
+        let input = draft.read(x)?;
+        let given = if root == self.rank() { Some(draft.result(x, dims)?) } else { None };
+        draft.end(Some(input), given.as_ref().map(|(output, _)| *output), x.numel());
+        self.issue(issuer, draft, call)?;
+        Ok(given.map(|(_, result)| result))
     }
 
     /// # Errors
@@ -364,7 +347,12 @@ impl Group {
             [] if verb == Verb::Barrier => DType::U8,
             [] => return Err(refused(name, "there is no tensor")),
             [first, others @ ..] => match others.iter().find(|other| other.dtype() != first.dtype()) {
-                Some(other) => return Err(refused(name, &format!("one collective takes one dtype, not {} and {}", first.dtype(), other.dtype()))),
+                Some(other) => {
+                    return Err(refused(
+                        name,
+                        &format!("one collective takes one dtype, not {} and {}", first.dtype(), other.dtype()),
+                    ));
+                }
                 None => first.dtype(),
             },
         };
@@ -380,25 +368,25 @@ impl Group {
             Verb::Broadcast(root) | Verb::Scatter(root) | Verb::Receive(root) => format!(" from {root}"),
             _ => String::new(),
         };
-        let what: Vec<String> = tensors.iter().map(|x| format!(" {}{}", x.dtype(), x.shape())).collect();
-        let text = format!("{name}{by}{peer}{} over {} ({}:{})", what.concat(), self.name(), place.file(), place.line());
+        let what: Vec<String> = tensors.iter().map(|x| format!(" {}", described(x))).collect();
+        let text =
+            format!("{name}{by}{peer}{} over {} ({}:{})", what.concat(), self.name(), place.file(), place.line());
         Ok(Call { verb, dtype, count: tensors.first().map_or(0, |x| x.numel()), mean, text })
     }
 
-    /// Appends the function of a collective to a list.
+    /// Issues the function of a collective, with the copies of the draft.
     #[track_caller]
-    fn emit(&self, b: &mut InstructionsBuilder, call: Call, uses: Vec<Use<'_>>, ends: Vec<Ends>) -> Result<(), Error> {
+    fn issue<I: Issue>(&self, issuer: I, draft: Draft, call: Call) -> Result<I::Issued, Error> {
         let lane = match call.verb {
             Verb::Send(to) => self.message_lane(to, true),
             Verb::Receive(from) => self.message_lane(from, false),
             _ => self.inner.lane,
         };
         let name = call.text.rsplit_once(" (").map_or(call.text.as_str(), |(name, _)| name).to_owned();
-        let inner = self.inner.clone();
-        let mut b: BuilderScope<'_> = b.on_lane(lane);
-        let mut b = b.on_collective();
-        b.call_fn(name, CPU, uses, move |context| inner.start(context, call, &ends))?;
-        Ok(())
+        let (inner, Draft { before, uses, ends, after }) = (self.inner.clone(), draft);
+        let code = Arc::new(move |context: &mut FnContext<'_>| inner.start(context, call.clone(), &ends));
+        let (before, after) = (before.finish(), after.finish());
+        issuer.issue(Collective { before, name, lane, uses, code, after })
     }
 
     /// The lane of the messages to or from a rank.
@@ -412,17 +400,6 @@ impl Group {
                 lane
             }
         }
-    }
-
-    /// Issues the list, with a copy of the result to the place of the operand, if that is another one.
-    #[track_caller]
-    fn back<I: Issue>(&self, mut b: InstructionsBuilder, issuer: I, output: &Tensor, place: Place) -> Result<Tensor, Error> {
-        let result = match place {
-            Place::Device(CPU) | Place::Host => output.clone(),
-            other => b.copy(output, other)?,
-        };
-        issuer.issue(b.finish())?;
-        Ok(result)
     }
 
     #[track_caller]
@@ -452,7 +429,7 @@ impl Group {
     fn divided(&self, name: &str, x: &Tensor) -> Result<Vec<usize>, Error> {
         match x.dims() {
             [first, others @ ..] if first % self.size() == 0 => Ok([&[first / self.size()], others].concat()),
-            _ => Err(refused(name, &format!("axis 0 of {}{} does not divide among {} ranks", x.dtype(), x.shape(), self.size()))),
+            _ => Err(refused(name, &format!("axis 0 of {} does not divide among {} ranks", described(x), self.size()))),
         }
     }
 }
@@ -480,7 +457,8 @@ impl Inner {
             // instruction, until the operation is over.
             unsafe { Staged::start(group, (verb, dtype), &pieces, mean, text) }?
         } else {
-            let (input, output) = pieces.first().map_or((std::ptr::null(), std::ptr::null_mut()), |piece| (piece.input, piece.output));
+            let (input, output) =
+                pieces.first().map_or((std::ptr::null(), std::ptr::null_mut()), |piece| (piece.input, piece.output));
             // SAFETY: as above.
             unsafe { group.start(Transfer { verb, dtype, count, input, output, call: text }) }?
         };
@@ -496,32 +474,10 @@ impl fmt::Debug for Group {
 
 #[track_caller]
 fn refused(name: &str, why: &str) -> Error {
-    let place = Location::caller();
-    RankError::Argument(format!("{name} at {}:{}: {why}", place.file(), place.line())).into()
+    let error = BuildError::Collective { name: name.to_owned(), why: why.to_owned() };
+    Error::Build { error, call: None, site: Site::caller() }
 }
 
-/// A new tensor on the CPU.
-fn new(dtype: DType, dims: &[usize]) -> Result<Tensor, Error> {
-    let shape = Shape::new(dims).map_err(streamvm::BuildError::from).map_err(streamvm::Error::from)?;
-    Ok(Tensor::unbound(CPU.into(), MemoryKind::Device, dtype, shape))
-}
-
-fn is_ready(x: &Tensor) -> bool {
-    x.place() == Place::Device(CPU) && x.layout().is_contiguous()
-}
-
-/// The elements of `x` on the CPU, without gaps: itself, or a copy.
-#[track_caller]
-fn contiguous(b: &mut InstructionsBuilder, x: &Tensor) -> Result<Tensor, Error> {
-    Ok(if is_ready(x) { x.clone() } else { b.copy(x, CPU)? })
-}
-
-/// Where elements for `x` are written: itself, or a new tensor that [`copy_back`] copies.
-fn room(x: &Tensor) -> Result<Tensor, Error> {
-    if is_ready(x) { Ok(x.clone()) } else { new(x.dtype(), x.dims()) }
-}
-
-#[track_caller]
-fn copy_back(b: &mut InstructionsBuilder, from: &Tensor, x: &Tensor) -> Result<(), Error> {
-    if is_ready(x) { Ok(()) } else { Ok(b.copy_into(from, x)?) }
+fn described(x: &Tensor) -> String {
+    format!("{}{}", x.dtype(), x.shape())
 }

@@ -1,36 +1,96 @@
 //! [`Issue`]: where the instructions of a collective go.
 
-use streamvm::{Error, InstructionList, InstructionsBuilder, Ticket, Vm};
+use std::sync::Arc;
 
-/// What takes the instructions of a collective: an engine, which submits them at once, or a builder, which appends them to its list.
+use streamvm::program::{FunctionCode, Recorder};
+use streamvm::{Access, DeviceId, Error, FnContext, InstructionList, InstructionsBuilder, Tensor, Ticket, Use, Vm};
+
+/// Collectives run on memory of the host.
+pub(crate) const CPU: DeviceId = DeviceId::cpu(0);
+
+/// What takes the instructions of a collective: an engine, which submits them at once; a builder, which appends them to its list; a recorder, which makes them steps
+/// of a program.
 ///
-/// The methods of [`Group`](crate::Group) fail as these do: an operand lives where a copy cannot reach it, or belongs to another engine. A failure of
-/// the collective itself is a failure of its instruction, like any other: what reads its result is skipped, and every wait returns it.
+/// The methods of [`Group`](crate::Group) fail as these do: an operand lives where a copy cannot reach it, belongs to another engine, or the step would lie
+/// in a block. A failure of the collective itself is a failure of its instruction, like any other: instructions that read its result are skipped, and every wait
+/// returns it.
 pub trait Issue {
-    /// What a collective without a result returns.
+    /// What a collective without a result returns: a ticket of an engine, `()` of others.
     type Issued;
 
     /// Takes the instructions.
     ///
     /// # Errors
-    /// As [`Vm::submit`]; never for a builder.
-    fn issue(self, list: InstructionList) -> Result<Self::Issued, Error>;
+    /// As [`Vm::submit`], [`InstructionsBuilder::call_fn`] or [`Recorder::call_fn`].
+    fn issue(self, collective: Collective) -> Result<Self::Issued, Error>;
+}
+
+/// The instructions of a collective: its function on a collective stream, and the copies of operands that are elsewhere or have gaps. Made by the methods of
+/// [`Group`](crate::Group).
+pub struct Collective {
+    pub(crate) before: InstructionList,
+    pub(crate) name: String,
+    pub(crate) lane: u32,
+    pub(crate) uses: Vec<(Tensor, Access)>,
+    pub(crate) code: Arc<FunctionCode>,
+    pub(crate) after: InstructionList,
+}
+
+impl Collective {
+    fn uses(&self) -> impl Iterator<Item = Use<'_>> {
+        self.uses.iter().map(|(tensor, access)| match access {
+            Access::Read => tensor.read(),
+            Access::Write => tensor.write(),
+            Access::ReadWrite => tensor.update(),
+        })
+    }
+
+    #[track_caller]
+    fn append_to(mut self, builder: &mut InstructionsBuilder) -> Result<(), Error> {
+        builder.append(std::mem::take(&mut self.before));
+        let code = self.code.clone();
+        let function = move |context: &mut FnContext<'_>| code(context);
+        builder.on_lane(self.lane).on_collective().call_fn(self.name.clone(), CPU, self.uses(), function)?;
+        builder.append(self.after);
+        Ok(())
+    }
 }
 
 impl<'vm> Issue for &'vm Vm {
     type Issued = Ticket<'vm>;
 
     #[track_caller]
-    fn issue(self, list: InstructionList) -> Result<Ticket<'vm>, Error> {
-        self.submit(list)
+    fn issue(self, collective: Collective) -> Result<Ticket<'vm>, Error> {
+        let mut builder = InstructionsBuilder::new();
+        collective.append_to(&mut builder)?;
+        self.submit(builder.finish())
     }
 }
 
 impl Issue for &mut InstructionsBuilder {
     type Issued = ();
 
-    fn issue(self, list: InstructionList) -> Result<(), Error> {
-        self.append(list);
-        Ok(())
+    #[track_caller]
+    fn issue(self, collective: Collective) -> Result<(), Error> {
+        collective.append_to(self)
+    }
+}
+
+impl Issue for &Recorder {
+    type Issued = ();
+
+    #[track_caller]
+    fn issue(self, mut collective: Collective) -> Result<(), Error> {
+        self.submit(std::mem::take(&mut collective.before))?;
+        let (code, name) = (collective.code.clone(), collective.name.clone());
+        let function = move |context: &mut FnContext<'_>| code(context);
+        self.call_fn_on_collective(name, (CPU, collective.lane), collective.uses(), function)?;
+        self.submit(collective.after)
+    }
+}
+
+impl std::fmt::Debug for Collective {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Collective({})", self.name)
     }
 }

@@ -1,5 +1,6 @@
 //! Collectives of streamvm: instructions that communicate with other *ranks*, which are processes of a job, on one machine or many.
 
+mod draft;
 mod environment;
 mod error;
 mod group;
@@ -10,9 +11,9 @@ mod ranks;
 mod reduction;
 mod transport;
 
-pub use error::{Error, RankError};
+pub use error::RankError;
 pub use group::Group;
-pub use issue::Issue;
+pub use issue::{Collective, Issue};
 pub use ranks::Ranks;
 pub use reduction::Reduction;
 pub use transport::Capabilities;

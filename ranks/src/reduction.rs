@@ -40,7 +40,9 @@ impl Reduction {
     pub(crate) fn refuses(self, dtype: DType) -> Option<String> {
         let float = matches!(dtype, DType::F16 | DType::BF16 | DType::F32 | DType::F64);
         match self {
-            Reduction::Mean if !float => Some(format!("the mean of {dtype} is not defined; take the sum, or cast to a float")),
+            Reduction::Mean if !float => {
+                Some(format!("the mean of {dtype} is not defined; take the sum, or cast to a float"))
+            }
             Reduction::Sum | Reduction::Prod if dtype == DType::Bool => {
                 Some(format!("the {self} of bool is not defined; take min (all) or max (any), or cast to an integer"))
             }
@@ -70,6 +72,8 @@ impl FromStr for Reduction {
 
     fn from_str(text: &str) -> Result<Reduction, RankError> {
         let found = Reduction::ALL.into_iter().find(|reduction| reduction.name() == text);
-        found.ok_or_else(|| RankError::Argument(format!("{text:?} is no reduction; there are sum, prod, min, max and mean")))
+        found.ok_or_else(|| {
+            RankError::Argument(format!("{text:?} is no reduction; there are sum, prod, min, max and mean"))
+        })
     }
 }

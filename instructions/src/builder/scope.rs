@@ -145,6 +145,12 @@ impl InstructionsBuilder {
         self.computing_on(StreamType::Collective)
     }
 
+    /// The builder with kernels and functions on another type of stream.
+    #[inline]
+    pub fn on_type(&mut self, stream_type: StreamType) -> BuilderScope<'_> {
+        self.computing_on(stream_type)
+    }
+
     /// The builder with launch options for functions. The priority matters only among the functions that are ready on workers: ordered
     /// streams run in order.
     #[inline]

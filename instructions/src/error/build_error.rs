@@ -52,6 +52,14 @@ pub enum BuildError {
         /// The kind of memory at that place.
         memory: ep::MemoryKind,
     },
+    /// A collective does not fit its operands or its group of ranks.
+    #[error("{name}: {why}")]
+    Collective {
+        /// The collective.
+        name: String,
+        /// What does not fit, and what to do.
+        why: String,
+    },
     /// An operand of a function lives in memory of a device whose streams give the host no access to it.
     #[error(
         "{what}: the operand {operand} lives in memory of {device}, which no function of the host can reach; copy it to cpu:0 and call the function there, \

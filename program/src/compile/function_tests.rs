@@ -7,7 +7,7 @@ use streamvm_instructions::{InstructionsBuilder, Tensor};
 
 use crate::compile::compile;
 use crate::compile::tests::{CPU, PAGE, SIM, compiled, recorded, x};
-use crate::{CompileOptions, Program, Work, record};
+use crate::{CompileOptions, FunctionOrder, Program, Work, record};
 
 /// A step, a function on the device that reads its result, and two steps after it. What the function overwrites is not filled before.
 fn around_a_function(device: DeviceId) -> String {
@@ -333,7 +333,8 @@ fn functions_on_workers_are_ordered_by_their_uses_alone() {
     let text = program(true).to_string();
     assert!(text.contains("workers@cpu:0:0"), "{text}");
     let parsed = Program::parse(&text).expect("its own text");
-    let on_workers = |step: &crate::Step| step.function().is_none_or(|function| function.is_on_workers());
+    let on_workers =
+        |step: &crate::Step| step.function().is_none_or(|function| function.order() == FunctionOrder::Workers);
     assert!(parsed.steps.iter().all(on_workers), "{parsed}");
     assert_eq!(parsed.to_string(), text);
     assert_ne!(program(true), program(false));

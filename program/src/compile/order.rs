@@ -18,6 +18,7 @@ use streamvm_stream::{StreamKey, StreamType};
 
 use crate::compile::by_others::{self, RunsOn};
 use crate::compile::lists::Lists;
+use crate::ir::function::FunctionOrder;
 use crate::ir::program::{Program, Step, Work};
 use crate::plan::mutant::Mutant;
 use crate::plan::options::CompileOptions;
@@ -74,13 +75,13 @@ pub(super) fn add(
 /// The device in whose order on its lane a step runs, if it is a function that is called in that order, or a touch.
 fn in_order_of(step: &Step) -> Option<DeviceId> {
     match &step.work {
-        Work::Function(function) => Some(function.device()).filter(|_| !function.is_on_workers()),
+        Work::Function(function) => Some(function.device()).filter(|_| function.order() != FunctionOrder::Workers),
         Work::Touch(device) => Some(*device),
         _ => None,
     }
 }
 
-/// The units of one compute stream that order its functions.
+/// The units of one compute or collective stream that order its functions.
 #[derive(Default)]
 struct Called {
     last: Option<usize>,
@@ -100,7 +101,7 @@ fn functions(
     let mut called_on: HashMap<StreamKey, Called> = HashMap::new();
     let host = by_others::host_device(program);
     for (unit, (positions, stream)) in units.iter().zip(streams).enumerate() {
-        if stream.stream_type != StreamType::Compute {
+        if !matches!(stream.stream_type, StreamType::Compute | StreamType::Collective) {
             continue;
         }
         let steps = || kept[positions.clone()].iter().map(|&number| &program.steps[number]);

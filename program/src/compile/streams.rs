@@ -15,6 +15,7 @@ use streamvm_instructions::{Error, HOST_DEVICE, Place, ProgramError, copy_stream
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::compile::by_others::{self, RunsOn};
+use crate::ir::function::FunctionOrder;
 use crate::ir::program::{Operand, Program, Step, Work};
 
 /// The stream of each unit, on the lane of its steps.
@@ -110,7 +111,12 @@ fn two_devices(step: &Step, device: DeviceId, block: DeviceId) -> String {
 /// The stream of a step; `None` for one that ends a block, which has no operands.
 fn of_step(program: &Program, step: &Step, host: DeviceId) -> Option<StreamKey> {
     if let Some(function) = step.function() {
-        return Some(StreamKey::new(function.device(), StreamType::Compute, 0));
+        // On a CPU the compute stream calls functions whose uses alone order them, too.
+        let stream_type = match function.order() {
+            FunctionOrder::Collective => StreamType::Collective,
+            FunctionOrder::Compute | FunctionOrder::Workers => StreamType::Compute,
+        };
+        return Some(StreamKey::new(function.device(), stream_type, 0));
     }
     if let Work::Touch(device) = step.work {
         return Some(StreamKey::new(device, StreamType::Compute, 0));

@@ -3,7 +3,7 @@
 use hashbrown::HashMap;
 use streamvm_ep::{Access, DType, Footprint, Layout, MemoryKind, Site, check_source, infer};
 use streamvm_instructions::{Error, InstructionList, Kind, ListSections, OpenSection, ProgramError, Role, Tensor};
-use streamvm_stream::{StreamKey, StreamType};
+use streamvm_stream::StreamKey;
 
 use crate::ir::function::StepFunction;
 use crate::ir::program::{
@@ -294,8 +294,7 @@ impl Program {
             Access::Write => view.write(),
             Access::ReadWrite => view.update(),
         });
-        let stream_type = if function.is_on_workers() { StreamType::Workers } else { StreamType::Compute };
-        let stream = StreamKey::new(function.device(), stream_type, 0);
+        let stream = StreamKey::new(function.device(), function.order().stream_type(), 0);
         let kind = Kind::Function { role: Role::Function, name: function.name().to_owned().into(), body: None };
         InstructionList::new().push(stream, kind, uses, step.site).map_err(|error| error.to_string())
     }

@@ -5,6 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use streamvm_ep::{DeviceId, FnContext, FnError};
+use streamvm_stream::StreamType;
 
 /// The code of a [`StepFunction`]. It is called each time that its step runs: once in each run, or as often as the blocks around the step say; by several
 /// threads at once where runs overlap.
@@ -20,25 +21,58 @@ pub type FunctionCode = dyn for<'a, 'b> Fn(&'a mut FnContext<'b>) -> Result<(), 
 pub struct StepFunction {
     name: Arc<str>,
     device: DeviceId,
-    on_workers: bool,
+    order: FunctionOrder,
     code: Option<Arc<FunctionCode>>,
+}
+
+/// The type of stream that a function runs on, which says what orders it beyond its uses.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub enum FunctionOrder {
+    /// The compute stream of its device and lane: it comes after the functions that were recorded before it there.
+    #[default]
+    Compute,
+    /// Workers: its uses alone order it.
+    Workers,
+    /// The collective stream of its device and lane: it is an instruction there, after those recorded before it, and may start an
+    /// [`Operation`](streamvm_ep::Operation). It is in no block.
+    Collective,
+}
+
+impl FunctionOrder {
+    /// The type of stream.
+    pub fn stream_type(self) -> StreamType {
+        match self {
+            FunctionOrder::Compute => StreamType::Compute,
+            FunctionOrder::Workers => StreamType::Workers,
+            FunctionOrder::Collective => StreamType::Collective,
+        }
+    }
+
+    /// The order of functions on a type of stream.
+    pub(crate) fn of(stream_type: StreamType) -> FunctionOrder {
+        match stream_type {
+            StreamType::Workers => FunctionOrder::Workers,
+            StreamType::Collective => FunctionOrder::Collective,
+            _ => FunctionOrder::Compute,
+        }
+    }
 }
 
 impl StepFunction {
     /// A function that runs on the compute stream of `device`; without code it is a placeholder.
     pub fn new(name: impl Into<Arc<str>>, device: DeviceId, code: Option<Arc<FunctionCode>>) -> StepFunction {
-        StepFunction { name: name.into(), device, on_workers: false, code }
+        StepFunction { name: name.into(), device, order: FunctionOrder::Compute, code }
     }
 
-    /// The same function, ordered by its uses alone, as functions on workers are.
+    /// The same function on another type of stream.
     #[must_use]
-    pub fn on_workers(self) -> StepFunction {
-        StepFunction { on_workers: true, ..self }
+    pub fn ordered(self, order: FunctionOrder) -> StepFunction {
+        StepFunction { order, ..self }
     }
 
-    /// Whether its uses alone order it, and not the functions of its device that were recorded before it.
-    pub fn is_on_workers(&self) -> bool {
-        self.on_workers
+    /// The type of stream that it runs on.
+    pub fn order(&self) -> FunctionOrder {
+        self.order
     }
 
     /// Its name in errors, profiles and printed programs.
@@ -46,14 +80,14 @@ impl StepFunction {
         &self.name
     }
 
-    /// The device whose compute stream calls it.
+    /// The device whose stream calls it.
     pub fn device(&self) -> DeviceId {
         self.device
     }
 
     /// Whether it may lie in a block. Only where threads of the host run a stream does a thread run the steps of a block; that thread calls it.
     pub(crate) fn may_lie_in_block(&self) -> bool {
-        self.device.kind.is_run_by_host()
+        self.device.kind.is_run_by_host() && self.order != FunctionOrder::Collective
     }
 
     /// Its code; `None` if it was parsed from text and not bound since.
@@ -73,7 +107,7 @@ impl StepFunction {
 
 impl PartialEq for StepFunction {
     fn eq(&self, other: &StepFunction) -> bool {
-        let known = |it: &StepFunction| (it.device, it.on_workers, it.address());
+        let known = |it: &StepFunction| (it.device, it.order, it.address());
         self.name == other.name && known(self) == known(other)
     }
 }
@@ -82,7 +116,7 @@ impl Eq for StepFunction {}
 
 impl Hash for StepFunction {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (&self.name, self.device, self.on_workers, self.address()).hash(state);
+        (&self.name, self.device, self.order, self.address()).hash(state);
     }
 }
 

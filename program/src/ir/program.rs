@@ -25,6 +25,10 @@ use crate::ir::section::StepSection;
 /// How deep blocks may nest. It bounds the work of passes that look at a step once for each block around it.
 pub(crate) const MOST_NESTED: usize = 64;
 
+/// Why a collective cannot lie in a block.
+pub(crate) const COLLECTIVE_IN_BLOCK: &str = "in a block there are no collectives, because a thread runs the steps of a block without leaving it; run the block in \
+     one program, the collective in the next, and repeat both";
+
 /// Why a function of another device than a CPU cannot lie in a block.
 pub(crate) const FUNCTION_IN_BLOCK: &str = "in a block, functions are called on CPUs alone, between the steps of the block; name a CPU, and copy what it uses \
                                             there, or call it before the block or after it";

@@ -218,7 +218,7 @@ pub struct SegmentBranch {
 impl Segment {
     /// Whether it is a copy between the memories of two devices, or of a device and the host: one step, which is a copy instruction.
     pub fn is_transfer(&self) -> bool {
-        self.stream.stream_type != StreamType::Compute && !self.is_section_mark()
+        !matches!(self.stream.stream_type, StreamType::Compute | StreamType::Collective | StreamType::Critical)
     }
 
     /// Whether it begins or ends a critical section: one step.

@@ -299,7 +299,7 @@ fn are_alike(one: &Step, other: &Step) -> bool {
         }
         // The code is that of the first recording.
         (Work::Function(one), Work::Function(other)) => {
-            (one.name(), one.device(), one.is_on_workers()) == (other.name(), other.device(), other.is_on_workers())
+            (one.name(), one.device(), one.order()) == (other.name(), other.device(), other.order())
         }
         (one, other) => one == other,
     };

@@ -11,7 +11,7 @@ use streamvm_instructions::{
 };
 
 use crate::ir::dims::{Dim, Sizes};
-use crate::ir::function::StepFunction;
+use crate::ir::function::{FunctionOrder, StepFunction};
 use crate::ir::program::{Program, ValueRole, Work};
 use crate::record::engine::{Open, with};
 use crate::record::recording::Recording;
@@ -322,18 +322,49 @@ impl Recorder {
     where
         F: for<'a, 'b> Fn(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + Sync + 'static,
     {
-        self.add_call(StepFunction::new(name.into(), device, Some(Arc::new(f))).on_workers(), uses)
+        self.add_call(StepFunction::new(name.into(), device, Some(Arc::new(f))).ordered(FunctionOrder::Workers), uses)
+    }
+
+    /// Records a call of a function on the collective stream of `device` and `lane`, as [`InstructionsBuilder::on_collective`] does in a list: each run has it as an
+    /// instruction there, after those recorded before it, where it may start an [`Operation`](streamvm_ep::Operation). The lane is the same for runs on any lane.
+    /// `device` is a CPU.
+    ///
+    /// # Errors
+    /// As [`call_fn`](Recorder::call_fn); within a block.
+    #[track_caller]
+    pub fn call_fn_on_collective<'u, F>(
+        &self,
+        name: impl Into<String>,
+        (device, lane): (DeviceId, u32),
+        uses: impl IntoIterator<Item = Use<'u>>,
+        f: F,
+    ) -> Result<(), Error>
+    where
+        F: for<'a, 'b> Fn(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + Sync + 'static,
+    {
+        let function = StepFunction::new(name.into(), device, Some(Arc::new(f))).ordered(FunctionOrder::Collective);
+        self.add_call_on(function, Some(lane), uses)
     }
 
     #[track_caller]
     fn add_call<'u>(&self, function: StepFunction, uses: impl IntoIterator<Item = Use<'u>>) -> Result<(), Error> {
+        self.add_call_on(function, None, uses)
+    }
+
+    #[track_caller]
+    fn add_call_on<'u>(
+        &self,
+        function: StepFunction,
+        lane: Option<u32>,
+        uses: impl IntoIterator<Item = Use<'u>>,
+    ) -> Result<(), Error> {
         let (name, device) = (function.name().to_owned(), function.device());
         let mut builder = InstructionsBuilder::new();
         // The list only says what the function uses.
-        match function.is_on_workers() {
-            true => builder.on_workers().call_fn(name, device, uses, |_| Ok(()))?,
-            false => builder.call_fn(name, device, uses, |_| Ok(()))?,
-        }
+        let mut of_type = builder.on_type(function.order().stream_type());
+        let lane = lane.unwrap_or(of_type.lane().0);
+        of_type.on_lane(lane).call_fn(name, device, uses, |_| Ok(()))?;
+        drop(of_type);
         let list = builder.finish();
         self.with(|recording| recording.add_function(&list, &function))
     }

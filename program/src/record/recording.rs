@@ -11,9 +11,10 @@ use streamvm_instructions::{
 use streamvm_stream::StreamType;
 
 use crate::ir::dims::{BoundedDim, Dim, MOST_DIMS, Sizes};
-use crate::ir::function::StepFunction;
+use crate::ir::function::{FunctionOrder, StepFunction};
 use crate::ir::program::{
-    FUNCTION_IN_BLOCK, MOST_NESTED, Operand, Port, Program, Step, TOUCH_IN_BLOCK, Value, ValueId, ValueRole, Work,
+    COLLECTIVE_IN_BLOCK, FUNCTION_IN_BLOCK, MOST_NESTED, Operand, Port, Program, Step, TOUCH_IN_BLOCK, Value, ValueId,
+    ValueRole, Work,
 };
 use crate::ir::section::{SECTION_IN_BLOCK, StepSection};
 use crate::ir::shared_layouts::SharedLayouts;
@@ -175,12 +176,16 @@ impl Recording {
             Kind::Function { .. } if !self.open.is_empty() && !instruction.stream.device.kind.is_run_by_host() => {
                 return refused(FUNCTION_IN_BLOCK);
             }
+            Kind::Function { .. }
+                if !self.open.is_empty() && instruction.stream.stream_type == StreamType::Collective =>
+            {
+                return refused(COLLECTIVE_IN_BLOCK);
+            }
             Kind::Function { role: Role::Function | Role::Host, name, body } => match (function, body) {
                 (Some(function), _) => Some(Work::Function(function.clone())),
                 (None, None) => {
                     let function = StepFunction::new(&**name, instruction.stream.device, None);
-                    let on_workers = instruction.stream.stream_type == StreamType::Workers;
-                    Some(Work::Function(if on_workers { function.on_workers() } else { function }))
+                    Some(Work::Function(function.ordered(FunctionOrder::of(instruction.stream.stream_type))))
                 }
                 (None, Some(_)) => {
                     return refused(

@@ -150,10 +150,7 @@ impl Program {
                         Access::ReadWrite => tensor.update(),
                     });
                     let (name, device) = (function.name().to_owned(), function.device());
-                    match function.is_on_workers() {
-                        true => builder.on_workers().call_fn(name, device, uses, |_| Ok(()))?,
-                        false => builder.call_fn(name, device, uses, |_| Ok(()))?,
-                    }
+                    builder.on_type(function.order().stream_type()).call_fn(name, device, uses, |_| Ok(()))?;
                 }
                 (Work::Touch(device), tensors) => builder.touch(*device, &tensors.iter().collect::<Vec<&Tensor>>()),
                 (Work::SectionBegin(section), feeds) => {

@@ -120,7 +120,9 @@ impl Exchange {
         };
         match verb {
             Verb::AllReduce(fold) | Verb::Reduce(fold, _) => combine(fold, 0, offset, bytes),
-            Verb::ReduceScatter(fold) if mine_bytes > 0 => combine(fold, mine - offset, mine - rank * length, mine_bytes),
+            Verb::ReduceScatter(fold) if mine_bytes > 0 => {
+                combine(fold, mine - offset, mine - rank * length, mine_bytes)
+            }
             Verb::Broadcast(root) => copy(root, 0, offset, bytes),
             Verb::AllGather | Verb::Gather(_) => {
                 (0..size).for_each(|other| copy(other, 0, other * length + offset, bytes));

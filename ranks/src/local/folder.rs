@@ -32,7 +32,8 @@ impl Folder {
         let gate = open(&path.join("gate")).map_err(refused("open the gate of"))?;
         gate.lock().map_err(refused("lock the gate of"))?;
         let names = (0..size).map(|rank| path.join(format!("rank-{rank}")));
-        let locks: Vec<File> = names.map(|name| open(&name)).collect::<io::Result<_>>().map_err(refused("open the locks in"))?;
+        let locks: Vec<File> =
+            names.map(|name| open(&name)).collect::<io::Result<_>>().map_err(refused("open the locks in"))?;
         if !locks.iter().any(is_held) {
             for entry in fs::read_dir(path).map_err(refused("read the folder"))?.flatten() {
                 if entry.file_name().to_string_lossy().starts_with("group-") {

@@ -98,9 +98,7 @@ impl Operation for Message {
                 other => unreachable!("{other:?} is no message"),
             };
             let moved_meanwhile = self.advance() > 0;
-            if !moved_meanwhile
-                && let Some(error) = self.shared.lost(self.began, |rank| rank == peer)
-            {
+            if !moved_meanwhile && let Some(error) = self.shared.lost(self.began, |rank| rank == peer) {
                 return Err(error.into());
             }
         }

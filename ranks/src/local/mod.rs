@@ -61,13 +61,21 @@ impl Local {
     /// The system refuses; a rank does not join in time, or is of another version.
     pub(crate) fn join(path: &Path, rank: usize, size: usize, limit: Duration) -> Result<Local, RankError> {
         if rank >= size || size > MOST {
-            return Err(RankError::Argument(format!("rank {rank} of {size}: a machine has at most {MOST} ranks, numbered from 0")));
+            return Err(RankError::Argument(format!(
+                "rank {rank} of {size}: a machine has at most {MOST} ranks, numbered from 0"
+            )));
         }
         let folder = Arc::new(Folder::join(path, rank, size)?);
         Local::open(folder, "world", (0..size).collect(), rank, limit)
     }
 
-    fn open(folder: Arc<Folder>, name: &str, in_job: Vec<usize>, rank: usize, limit: Duration) -> Result<Local, RankError> {
+    fn open(
+        folder: Arc<Folder>,
+        name: &str,
+        in_job: Vec<usize>,
+        rank: usize,
+        limit: Duration,
+    ) -> Result<Local, RankError> {
         let size = in_job.len();
         let region = Region::open(&folder.group(name), size)?;
         let made_for = fingerprint(&(env!("CARGO_PKG_VERSION"), size, region::CHUNK)) | 1;
@@ -78,7 +86,8 @@ impl Local {
             return Err(RankError::Version { me: rank, mine, other: 0, theirs });
         }
         region.control(rank).joined.store(1, Ordering::Release);
-        let shared = Shared { folder, region, rank, size, in_job, rounds: AtomicU64::new(0), limit, broken: Mutex::default() };
+        let shared =
+            Shared { folder, region, rank, size, in_job, rounds: AtomicU64::new(0), limit, broken: Mutex::default() };
         let begin = Instant::now();
         loop {
             let missing: Vec<usize> = (0..size).filter(|&rank| !shared.has_joined(rank)).collect();
@@ -120,7 +129,11 @@ impl Shared {
     /// The error of a rank that waits since `began` for the ranks of which `is_missing` is true; `None` if it may go on waiting.
     fn lost(&self, began: Instant, is_missing: impl Fn(usize) -> bool) -> Option<RankError> {
         let missing: Vec<usize> = (0..self.size).filter(|&rank| is_missing(rank)).collect();
-        let gone: Vec<usize> = missing.iter().copied().filter(|&rank| self.folder.is_gone(self.in_job[rank]) || self.has_left(rank)).collect();
+        let gone: Vec<usize> = missing
+            .iter()
+            .copied()
+            .filter(|&rank| self.folder.is_gone(self.in_job[rank]) || self.has_left(rank))
+            .collect();
         // Asked once more: what a rank has published before it left counts.
         let gone: Vec<usize> = gone.into_iter().filter(|&rank| is_missing(rank)).collect();
         let me = self.rank;
@@ -198,7 +211,8 @@ impl Communicator for Local {
             let waited_for: Vec<usize> = (0..*size).filter(|&rank| waits(rank)).collect();
             if waited_for.is_empty() {
                 let mask = (0..*size).filter(|&rank| joined(rank)).fold(0u64, |mask, rank| mask | 1 << rank);
-                let _another_rank_was_first = region.header().decided.compare_exchange(0, mask, Ordering::AcqRel, Ordering::Acquire);
+                let _another_rank_was_first =
+                    region.header().decided.compare_exchange(0, mask, Ordering::AcqRel, Ordering::Acquire);
             } else if begin.elapsed() > *limit {
                 return Err(RankError::NotJoined { ranks: waited_for, size: *size, limit: *limit });
             } else {

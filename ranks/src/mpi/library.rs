@@ -181,7 +181,16 @@ impl Library {
         let calls = Mutex::default();
         // SAFETY: the library has the functions of MPI.
         let faults = unsafe { Faults::load(&loaded) };
-        let mut library = Library { functions, faults, encoding, loaded, calls, version: String::new(), ours: false, lost: AtomicBool::new(false) };
+        let mut library = Library {
+            functions,
+            faults,
+            encoding,
+            loaded,
+            calls,
+            version: String::new(),
+            ours: false,
+            lost: AtomicBool::new(false),
+        };
         let serialized = match encoding {
             Encoding::Standard => 2048,
             Encoding::OpenMpi => 2,
@@ -208,7 +217,8 @@ impl Library {
         let code = unsafe { (calls.library_version)(text.as_mut_ptr().cast(), &raw mut length) };
         library.check("MPI_Get_library_version", 0, code)?;
         let version = CStr::from_bytes_until_nul(&text).map(CStr::to_string_lossy).unwrap_or_default();
-        library.version = version.lines().take(1).flat_map(|line| line.split_whitespace()).collect::<Vec<_>>().join(" ");
+        library.version =
+            version.lines().take(1).flat_map(|line| line.split_whitespace()).collect::<Vec<_>>().join(" ");
         library.ours = before == 0;
         if library.ours {
             // SAFETY: the handler may run at any time until the process has ended.
@@ -373,11 +383,16 @@ fn candidates() -> Vec<(String, Encoding)> {
     let standard = [("libmpi_abi.so.1", Encoding::Standard), ("libmpi_abi.so.0", Encoding::Standard)];
     let open = [("libmpi.so.40", Encoding::OpenMpi)];
     let by_open = std::env::var_os("OMPI_COMM_WORLD_RANK").is_some();
-    let names: Vec<_> = if by_open { open.into_iter().chain(standard).collect() } else { standard.into_iter().chain(open).collect() };
+    let names: Vec<_> =
+        if by_open { open.into_iter().chain(standard).collect() } else { standard.into_iter().chain(open).collect() };
     let beside = std::env::var_os("PATH").into_iter().flat_map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
-    let beside = beside.filter(|folder| folder.join("mpirun").exists()).filter_map(|folder| Some(folder.parent()?.join("lib")));
+    let beside =
+        beside.filter(|folder| folder.join("mpirun").exists()).filter_map(|folder| Some(folder.parent()?.join("lib")));
     let folders: Vec<_> = beside.take(1).collect();
-    let found = folders.iter().flat_map(|folder| names.iter().map(move |(name, encoding)| (folder.join(name), *encoding)));
-    let found = found.filter(|(path, _)| path.exists()).filter_map(|(path, encoding)| Some((path.to_str()?.to_owned(), encoding)));
+    let found =
+        folders.iter().flat_map(|folder| names.iter().map(move |(name, encoding)| (folder.join(name), *encoding)));
+    let found = found
+        .filter(|(path, _)| path.exists())
+        .filter_map(|(path, encoding)| Some((path.to_str()?.to_owned(), encoding)));
     found.chain(names.iter().map(|(name, encoding)| ((*name).to_owned(), *encoding))).collect()
 }

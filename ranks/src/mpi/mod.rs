@@ -17,8 +17,8 @@ use streamvm::ep::Operation;
 
 use crate::error::RankError;
 use crate::transport::{Capabilities, Communicator, Transfer, Verb};
-use library::{Handle, IN_PLACE, STATUS_IGNORE};
 pub(crate) use library::Library;
+use library::{Handle, IN_PLACE, STATUS_IGNORE};
 
 /// How long the ranks of a group whose collectives hang may take to end by themselves.
 const GRACE: Duration = Duration::from_secs(3);
@@ -170,7 +170,10 @@ impl Shared {
         let in_place = std::ptr::eq(input, output) && !input.is_null();
         let number = |count: usize| {
             c_int::try_from(count).map_err(|_| {
-                RankError::Argument(format!("MPI takes at most {} elements or bytes at once, not {count}; split the tensor", c_int::MAX))
+                RankError::Argument(format!(
+                    "MPI takes at most {} elements or bytes at once, not {count}; split the tensor",
+                    c_int::MAX
+                ))
             })
         };
         // What is not reduced is moved as bytes.

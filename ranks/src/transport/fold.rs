@@ -37,7 +37,10 @@ pub(crate) unsafe fn fold_into(fold: Fold, dtype: DType, target: *mut u8, other:
         ($number:ty) => {{
             // SAFETY: the caller promises the elements, and that nothing else writes them.
             let (target, other) = unsafe {
-                (std::slice::from_raw_parts_mut(target.cast::<$number>(), count), std::slice::from_raw_parts(other.cast::<$number>(), count))
+                (
+                    std::slice::from_raw_parts_mut(target.cast::<$number>(), count),
+                    std::slice::from_raw_parts(other.cast::<$number>(), count),
+                )
             };
             fold_slices(fold, target, other);
         }};

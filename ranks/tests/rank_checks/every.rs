@@ -75,7 +75,13 @@ impl Case<'_> {
         self.of(rows, &elements)
     }
 
-    fn same(&self, what: &str, x: &Tensor, dims: &[usize], expected: impl Iterator<Item = i64>) -> Result<(), AnyError> {
+    fn same(
+        &self,
+        what: &str,
+        x: &Tensor,
+        dims: &[usize],
+        expected: impl Iterator<Item = i64>,
+    ) -> Result<(), AnyError> {
         let expected: Vec<i64> = expected.map(|number| wrapped(self.dtype, number)).collect();
         let found = numbers(x)?;
         if x.dims() == dims && found == expected {
@@ -147,7 +153,8 @@ impl Case<'_> {
             return if refused.is_err() { Ok(0) } else { Err(format!("the {by} of {dtype} was not refused").into()) };
         }
         // Means are compared as sums, which are whole numbers.
-        let whole = |x: &Tensor| if by == Reduction::Mean { (x * size as i64).and_then(|x| x.round()) } else { Ok(x.clone()) };
+        let whole =
+            |x: &Tensor| if by == Reduction::Mean { (x * size as i64).and_then(|x| x.round()) } else { Ok(x.clone()) };
         let expected = |index: usize| {
             let mut each = (0..size).map(|rank| wrapped(dtype, element(rank, 0, index)));
             let first = each.next().unwrap_or_default();
@@ -241,7 +248,11 @@ fn refusals(vm: &Vm, world: &Group) -> Result<(), AnyError> {
         (world.subgroup(&[world.rank(), world.rank()]).err().map(|e| e.to_string()), "named twice"),
         (world.subgroup(&[size]).err().map(|e| e.to_string()), "there is no rank"),
         (
-            if size > 1 { world.all_to_all(vm, &uneven).err().map(|e| e.to_string()) } else { Some("does not divide".to_owned()) },
+            if size > 1 {
+                world.all_to_all(vm, &uneven).err().map(|e| e.to_string())
+            } else {
+                Some("does not divide".to_owned())
+            },
             "does not divide",
         ),
     ];

@@ -86,5 +86,9 @@ fn kill(signal: rustix::process::Signal) -> Result<(), AnyError> {
 fn ok(vm: &Vm, group: &Group) -> Result<(), AnyError> {
     let x = tensor(vm, DType::I64, &[1], &[1])?;
     let sum = numbers(&group.all_reduce(vm, &x, Reduction::Sum)?)?;
-    if sum == [group.size() as i64] { Ok(()) } else { Err(format!("the sum of {} ranks is {sum:?}", group.size()).into()) }
+    if sum == [group.size() as i64] {
+        Ok(())
+    } else {
+        Err(format!("the sum of {} ranks is {sum:?}", group.size()).into())
+    }
 }

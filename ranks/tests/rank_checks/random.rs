@@ -34,8 +34,11 @@ pub(crate) fn check(vm: &Vm, world: &Group, seed: u64, programs: usize) -> Resul
         let mut rng = Rng(seed.wrapping_mul(1 << 20) + program as u64);
         let length = [0, 1, 5, 1000][rng.below(4)] * size;
         // The tensors of all ranks, and this rank's own in the engine.
-        let start = |rank: usize, at: usize| -> Vec<i64> { (0..length).map(|index| ((rank + at + index) % 7) as i64).collect() };
-        let mut all: Vec<Vec<Vec<i64>>> = (0..size).map(|rank| (0..TENSORS).map(|at| start(rank, at)).collect()).collect();
+        let start = |rank: usize, at: usize| -> Vec<i64> {
+            (0..length).map(|index| ((rank + at + index) % 7) as i64).collect()
+        };
+        let mut all: Vec<Vec<Vec<i64>>> =
+            (0..size).map(|rank| (0..TENSORS).map(|at| start(rank, at)).collect()).collect();
         let mine: Vec<Tensor> =
             (0..TENSORS).map(|at| tensor(vm, DType::I64, &start(rank, at), &[length])).collect::<Result<_, _>>()?;
         for _ in 0..STEPS {
@@ -65,7 +68,9 @@ fn step(
     let root = drawn % members.len();
     let sums = |all: &[Vec<Vec<i64>>]| -> Vec<i64> {
         let length = all[0][from].len();
-        (0..length).map(|index| members.iter().fold(0i64, |sum, &rank| sum.wrapping_add(all[rank][from][index]))).collect()
+        (0..length)
+            .map(|index| members.iter().fold(0i64, |sum, &rank| sum.wrapping_add(all[rank][from][index])))
+            .collect()
     };
     match what {
         0 => {
@@ -82,7 +87,11 @@ fn step(
         }
         2 | 3 => {
             if let Some(group) = group {
-                if what == 2 { y.copy_from(&group.all_reduce(vm, x, Reduction::Sum)?)? } else { group.all_reduce_in_place(vm, &[x], Reduction::Sum).map(drop)? }
+                if what == 2 {
+                    y.copy_from(&group.all_reduce(vm, x, Reduction::Sum)?)?
+                } else {
+                    group.all_reduce_in_place(vm, &[x], Reduction::Sum).map(drop)?
+                }
             }
             let sums = sums(all);
             members.iter().for_each(|&rank| all[rank][if what == 2 { to } else { from }].clone_from(&sums));
@@ -115,7 +124,12 @@ fn step(
                 let part = all[0][from].len() / members.len();
                 let sent: Vec<Vec<i64>> = members
                     .iter()
-                    .map(|&me| members.iter().flat_map(|&other| all[other][from][me * part..(me + 1) * part].to_vec()).collect())
+                    .map(|&me| {
+                        members
+                            .iter()
+                            .flat_map(|&other| all[other][from][me * part..(me + 1) * part].to_vec())
+                            .collect()
+                    })
                     .collect();
                 members.iter().zip(sent).for_each(|(&rank, got)| all[rank][to] = got);
             }

@@ -66,11 +66,18 @@ pub(crate) fn is_over(
     stream_state: &StreamState,
     env: &Environment,
 ) -> bool {
-    let failed = |cause| env.failures.fail(task.order, Arc::new(failure(task, stream_state, cause)));
-    match catch_unwind(AssertUnwindSafe(|| operation.poll())) {
+    let outcome = match catch_unwind(AssertUnwindSafe(|| operation.poll())) {
         Ok(Ok(over)) => return over,
-        Ok(Err(error)) => failed(Cause::Function(text_of(error))),
-        Err(payload) => failed(Cause::Panic(panic_text(payload))),
+        Ok(Err(error)) => outcome_of(ep::CallError::Function(error), task, stream_state),
+        Err(payload) => Outcome::Failed(Arc::new(failure(task, stream_state, Cause::Panic(panic_text(payload))))),
+    };
+    match outcome {
+        Outcome::Failed(failure) => env.failures.fail(task.order, failure),
+        // An operation is over with its error, whatever that is.
+        Outcome::Fine | Outcome::NotOver(_) => {
+            let cause = Cause::Function("its operation has answered that another one goes on".to_owned());
+            env.failures.fail(task.order, Arc::new(failure(task, stream_state, cause)));
+        }
     }
     true
 }
@@ -305,9 +312,8 @@ fn attempt(task: &mut Task, stream_state: &StreamState, runner: &mut Runner) -> 
 
 #[cold]
 fn outcome_of(error: ep::CallError, task: &Task, stream_state: &StreamState) -> Outcome {
-    let failed = |error: ep::FnError| {
-        Outcome::Failed(Arc::new(failure(task, stream_state, Cause::Function(text_of(error)))))
-    };
+    let failed =
+        |error: ep::FnError| Outcome::Failed(Arc::new(failure(task, stream_state, Cause::Function(text_of(error)))));
     let error = match error {
         ep::CallError::Device(error) => {
             return Outcome::Failed(Arc::new(failure(task, stream_state, Cause::Device(error))));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use streamvm_ep::{FnContext, FnError, NotFinite, call_checking_finite};
+use streamvm_ep::{FnContext, FnError, NotFinite, Unfinished, call_checking_finite};
 use streamvm_program::FunctionCode;
 
 use crate::sync::panics::panic_text;
@@ -51,6 +51,21 @@ impl LoadedFunction {
         match called {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(self.failure(error)),
+            Err(payload) => Err(format!("{}: panicked: {}", self.name, panic_text(payload))),
+        }
+    }
+
+    /// Calls the function, which may start an operation.
+    ///
+    /// # Errors
+    /// Its name and the text of its error.
+    pub(crate) fn start(&self, context: &mut FnContext<'_>) -> Result<Option<Unfinished>, String> {
+        match catch_unwind(AssertUnwindSafe(|| (self.code)(context))) {
+            Ok(Ok(())) => Ok(None),
+            Ok(Err(error)) => match error.downcast::<Unfinished>() {
+                Ok(unfinished) => Ok(Some(*unfinished)),
+                Err(error) => Err(self.failure(error)),
+            },
             Err(payload) => Err(format!("{}: panicked: {}", self.name, panic_text(payload))),
         }
     }

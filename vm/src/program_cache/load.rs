@@ -7,18 +7,20 @@ use std::sync::{Arc, OnceLock};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 use streamvm_ep::{
-    self as ep, DeviceId, DeviceKind, FnContext, FnError, GraphOwner, InlineFn, Layout, ProgramStep, RestOfSegment,
-    SegmentOptions, SegmentRun, SequenceBranch, SequenceBuffer, SequenceError, SequenceFlag, SequenceFunction,
-    SequenceGroup, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork,
+    self as ep, DeviceId, DeviceKind, FnContext, FnError, GraphOwner, InlineFn, Layout, Operation, ProgramStep,
+    RestOfSegment, SegmentOptions, SegmentRun, SequenceBranch, SequenceBuffer, SequenceError, SequenceFlag,
+    SequenceFunction, SequenceGroup, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork, Unfinished,
 };
 use streamvm_instructions::{Cause, Error, ProgramError};
 use streamvm_program::{
     BufferRole, Compiled, CompiledStep, FusedBy, FusedSteps, Located, OtherRole, Segment, SegmentBranch, SegmentUse,
     StepFunction, Storage, ValueId, Work,
 };
+use streamvm_stream::StreamType;
 
 use crate::dispatch::function_outcome::FunctionOutcome;
 use crate::execute::environment::Environment;
+use crate::execute::run::text_of;
 use crate::program_cache::function::{CallTime, LoadedFunction, not_finite};
 use crate::program_cache::loaded::{ForSizes, LoadedProgram, LoadedSegment};
 use crate::program_cache::only_kernel::OnlyKernel;
@@ -80,6 +82,9 @@ impl LoadedProgram {
         let prepared = match &self.segments[segment] {
             LoadedSegment::Prepared(prepared) => prepared,
             LoadedSegment::Function(function) => {
+                if self.compiled.segments()[segment].stream.stream_type == StreamType::Collective {
+                    return self.start_operation(segment, function, context);
+                }
                 return function.call(context).map_err(|error| self.failed_step(segment, 0, error));
             }
             LoadedSegment::Transfer => unreachable!("a transfer is submitted as a copy"),
@@ -97,6 +102,19 @@ impl LoadedProgram {
             *call.rest = Some(RestOfSegment { step, function });
         }
         Ok(())
+    }
+
+    /// Calls a function that may start an operation, whose error then names the step.
+    fn start_operation(
+        self: &Arc<Self>,
+        segment: usize,
+        function: &LoadedFunction,
+        context: &mut FnContext<'_>,
+    ) -> Result<(), FnError> {
+        let called = function.start(context).map_err(|error| self.failed_step(segment, 0, error))?;
+        let Some(Unfinished(operation)) = called else { return Ok(()) };
+        let (program, name) = (self.clone(), function.name.clone());
+        Err(Box::new(Unfinished(Box::new(StepOperation { operation, program, segment, name }))))
     }
 
     /// The failure of a step of a segment, with the text of its error.
@@ -151,6 +169,23 @@ impl LoadedProgram {
             ),
             other => other.into(),
         }
+    }
+}
+
+/// An operation that a step has started.
+struct StepOperation {
+    operation: Box<dyn Operation>,
+    program: Arc<LoadedProgram>,
+    segment: usize,
+    name: Box<str>,
+}
+
+impl Operation for StepOperation {
+    fn poll(&mut self) -> Result<bool, FnError> {
+        self.operation.poll().map_err(|error| {
+            let text = format!("{}: {}", self.name, text_of(error));
+            self.program.failed_step(self.segment, 0, text)
+        })
     }
 }
 

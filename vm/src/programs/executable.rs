@@ -338,6 +338,8 @@ impl Executable {
     /// The stream of a segment in a run whose thread is on this lane.
     fn stream(&self, segment: usize, lane: u32) -> StreamKey {
         let stream = self.inner.compiled.segments()[segment].stream;
+        // Groups of ranks have their lanes of collective streams for all engines and runs.
+        let lane = if stream.stream_type == StreamType::Collective { 0 } else { lane };
         StreamKey { lane: lane.wrapping_add(stream.lane), ..stream }
     }
 
