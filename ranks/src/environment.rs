@@ -83,6 +83,20 @@ pub(crate) fn limit(get: impl Fn(&str) -> Option<String>) -> Result<Duration, Ra
     })
 }
 
+/// Whether each collective checks that all ranks call the same one.
+///
+/// # Errors
+/// The variable is neither 0 nor 1.
+pub(crate) fn checks_order(get: impl Fn(&str) -> Option<String>) -> Result<bool, RankError> {
+    match get("STREAMVM_CHECK_ORDER").as_deref() {
+        None | Some("" | "0") => Ok(false),
+        Some("1") => Ok(true),
+        Some(other) => {
+            Err(RankError::Environment { what: format!("STREAMVM_CHECK_ORDER is {other:?}"), help: "it is 0 or 1" })
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

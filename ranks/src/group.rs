@@ -2,14 +2,15 @@
 
 use std::fmt;
 use std::panic::Location;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use streamvm::ep::Unfinished;
+use streamvm::ep::{Operation, Unfinished};
 use streamvm::{BuildError, DType, Error, FnContext, FnError, Site, Tensor};
 
 use crate::draft::{Draft, Ends};
 use crate::error::RankError;
 use crate::issue::{Collective, Issue};
+use crate::order::{Asking, Comparing, Log};
 use crate::ranks::Session;
 use crate::reduction::Reduction;
 use crate::transport::{Capabilities, Communicator, Piece, Staged, Transfer, Verb};
@@ -23,10 +24,16 @@ pub struct Group {
 
 struct Inner {
     name: String,
-    communicator: Box<dyn Communicator>,
+    communicator: Arc<dyn Communicator>,
     session: Arc<Session>,
     /// The lane of the group's collective stream.
     lane: u32,
+    /// Each collective first checks that all ranks call the same one.
+    asks: bool,
+    /// What was issued.
+    log: Mutex<Log>,
+    /// A group of the same ranks for checks of the order, with the lane of its stream.
+    checks: OnceLock<Result<(Arc<dyn Communicator>, u32), RankError>>,
     /// The lanes of messages, by the other rank and whether it sends them.
     messages: Mutex<Vec<(usize, bool, u32)>>,
     /// The members of subgroups made so far, with the number of times: members know no other subgroups than their own, so each list is counted by itself.
@@ -47,8 +54,12 @@ struct Call {
 
 impl Group {
     pub(crate) fn new(name: String, communicator: Box<dyn Communicator>, session: Arc<Session>) -> Group {
-        let (lane, messages, subgroups) = (session.next_lane(), Mutex::default(), Mutex::default());
-        Group { inner: Arc::new(Inner { name, communicator, session, lane, messages, subgroups }) }
+        let (lane, communicator) = (session.next_lane(), Arc::from(communicator));
+        let asks = session.asks && !Communicator::capabilities(&*communicator).checks_order;
+        let (log, checks, messages, subgroups) =
+            (Mutex::default(), OnceLock::new(), Mutex::default(), Mutex::default());
+        let inner = Inner { name, communicator, session, lane, asks, log, checks, messages, subgroups };
+        Group { inner: Arc::new(inner) }
     }
 
     /// The number of this rank in the group, from 0.
@@ -321,6 +332,32 @@ impl Group {
         self.issue(issuer, draft, call)
     }
 
+    /// Checks that all ranks have issued the same collectives on this group, in the same order, since the last check: each rank calls this at the same places of
+    /// its program, such as the end of a step of training. The first call on a group blocks until all ranks make it; the check itself is an instruction. If it fails,
+    /// its error names this rank's call and that of a rank that differs, with both lines, and the group cannot be used any longer. Over MPI collectives that hang
+    /// because of it cannot be ended, so all ranks are ended some seconds later, unless MPI is fault tolerant.
+    ///
+    /// # Errors
+    /// The backend refuses; those of [`Issue`]. The ticket's wait returns the failure of the check.
+    #[track_caller]
+    pub fn check_order<I: Issue>(&self, issuer: I) -> Result<I::Issued, Error> {
+        let made = self.inner.checks.get_or_init(|| {
+            let all: Vec<usize> = (0..self.size()).collect();
+            let communicator = self.inner.communicator.subgroup(&all, u64::MAX)?;
+            Ok((Arc::from(communicator), self.inner.session.next_lane()))
+        });
+        let (group, lane) = made.clone().map_err(|error| refused("check_order", &error.to_string()))?;
+        let of = self.inner.communicator.clone();
+        let mine = self.inner.log.lock().unwrap_or_else(PoisonError::into_inner).snapshot();
+        let code = Arc::new(move |_: &mut FnContext<'_>| -> Result<(), FnError> {
+            Err(Box::new(Unfinished(Box::new(Comparing::start(&group, &of, mine.clone())?))))
+        });
+        let name = format!("check_order of {}", self.name());
+        let draft = Draft::default();
+        let (before, after) = (draft.before.finish(), draft.after.finish());
+        issuer.issue(Collective { before, name, lane, uses: Vec::new(), code, after })
+    }
+
     /// A collective whose result `root` alone gets.
     #[track_caller]
     fn to_root<I: Issue>(
@@ -383,6 +420,10 @@ impl Group {
             _ => self.inner.lane,
         };
         let name = call.text.rsplit_once(" (").map_or(call.text.as_str(), |(name, _)| name).to_owned();
+        if !matches!(call.verb, Verb::Send(_) | Verb::Receive(_)) {
+            let mut log = self.inner.log.lock().unwrap_or_else(PoisonError::into_inner);
+            log.add(call.verb, call.dtype, call.count, &call.text);
+        }
         let (inner, Draft { before, uses, ends, after }) = (self.inner.clone(), draft);
         let code = Arc::new(move |context: &mut FnContext<'_>| inner.start(context, call.clone(), &ends));
         let (before, after) = (before.finish(), after.finish());
@@ -450,20 +491,31 @@ impl Inner {
             .iter()
             .map(|ends| Piece { input: input(ends.input), output: output(ends.output), elements: ends.elements })
             .collect();
-        let (group, Call { verb, dtype, count, mean, text }) = (&*self.communicator, call);
-        let reduces = matches!(verb, Verb::AllReduce(_) | Verb::Reduce(..) | Verb::ReduceScatter(_));
-        let operation = if reduces {
-            // SAFETY: the operands have the elements, are aligned and contiguous; the engine keeps their memory, and orders all other uses of it after this
-            // instruction, until the operation is over.
-            unsafe { Staged::start(group, (verb, dtype), &pieces, mean, text) }?
-        } else {
-            let (input, output) =
-                pieces.first().map_or((std::ptr::null(), std::ptr::null_mut()), |piece| (piece.input, piece.output));
-            // SAFETY: as above.
-            unsafe { group.start(Transfer { verb, dtype, count, input, output, call: text }) }?
+        let group = self.communicator.clone();
+        let operation = match self.asks && !matches!(call.verb, Verb::Send(_) | Verb::Receive(_)) {
+            false => begin(&*group, &call, &pieces)?,
+            true => {
+                let asked = (call.verb, call.dtype, call.count, call.text.as_str());
+                let (of, later) = (group.clone(), call.clone());
+                Box::new(Asking::start(&group, asked, Box::new(move || begin(&*of, &later, &pieces)))?)
+            }
         };
         Err(Box::new(Unfinished(operation)))
     }
+}
+
+/// Starts a collective over the operands of its function, whose memory the engine keeps until the operation that the function answers with is over.
+fn begin(group: &dyn Communicator, call: &Call, pieces: &[Piece]) -> Result<Box<dyn Operation>, RankError> {
+    let Call { verb, dtype, count, mean, ref text } = *call;
+    if matches!(verb, Verb::AllReduce(_) | Verb::Reduce(..) | Verb::ReduceScatter(_)) {
+        // SAFETY: the operands have the elements, are aligned and contiguous; the engine keeps their memory, and orders all other uses of it after this
+        // instruction, until the operation is over.
+        return unsafe { Staged::start(group, (verb, dtype), pieces, mean, text.clone()) };
+    }
+    let nothing = (std::ptr::null(), std::ptr::null_mut());
+    let (input, output) = pieces.first().map_or(nothing, |piece| (piece.input, piece.output));
+    // SAFETY: as above.
+    unsafe { group.start(Transfer { verb, dtype, count, input, output, call: text.clone() }) }
 }
 
 impl fmt::Debug for Group {

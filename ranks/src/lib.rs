@@ -7,6 +7,7 @@ mod group;
 mod issue;
 mod local;
 mod mpi;
+mod order;
 mod ranks;
 mod reduction;
 mod transport;

@@ -31,6 +31,8 @@ pub struct Ranks {
 #[derive(Debug)]
 pub(crate) struct Session {
     uses_mpi: bool,
+    /// Whether each collective checks that all ranks call the same one, where the backend does not.
+    pub(crate) asks: bool,
     lanes: AtomicU32,
 }
 
@@ -93,7 +95,8 @@ impl Ranks {
             "" => format!("streamvm {}", env!("CARGO_PKG_VERSION")),
             library => format!("streamvm {} on {library}", env!("CARGO_PKG_VERSION")),
         };
-        let session = Session { uses_mpi, lanes: AtomicU32::new(0) };
+        let asks = environment::checks_order(|name| std::env::var(name).ok())?;
+        let session = Session { uses_mpi, asks, lanes: AtomicU32::new(0) };
         let session = Arc::new(session);
         check_versions(&*world, &mine)?;
         Ok(Ranks { world: Group::new("world".to_owned(), world, session.clone()), session })

@@ -249,7 +249,7 @@ impl Communicator for Mpi {
         self.shared.check()?;
         // SAFETY: the caller's promise.
         let (call, request) = unsafe { self.shared.begin(&transfer) }?;
-        Ok(Box::new(Request { shared: self.shared.clone(), request, call, failed: None }))
+        Ok(Box::new(Request { shared: self.shared.clone(), request, call, failed: None, over: false }))
     }
 
     fn give_up(&self, why: &RankError) {
@@ -304,6 +304,7 @@ struct Request {
     call: &'static str,
     /// The code with which it has failed, and when.
     failed: Option<(c_int, Instant)>,
+    over: bool,
 }
 
 // SAFETY: the handle is a value that MPI functions take, and those are called one at a time.
@@ -322,6 +323,7 @@ impl Operation for Request {
         let mut over = 0;
         // SAFETY: a request that MPI has made, or its null after it was over.
         let code = unsafe { (self.shared.library.lock().test)(&raw mut self.request, &raw mut over, STATUS_IGNORE) };
+        self.over = code != 0 || over != 0;
         if code != 0 && self.shared.library.faults.is_some() {
             self.failed = Some((code, Instant::now()));
             return self.poll();
@@ -333,5 +335,14 @@ impl Operation for Request {
             self.shared.end_hanging();
         }
         Ok(over != 0)
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        // Engines poll an operation to its end. If somebody else drops it before, its memory must not be used any longer afterwards.
+        while !self.over && self.poll().is_ok() {
+            std::thread::yield_now();
+        }
     }
 }

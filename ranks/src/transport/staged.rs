@@ -21,6 +21,11 @@ pub(crate) struct Piece {
     pub(crate) elements: usize,
 }
 
+// SAFETY: the addresses are only copied; who uses them promises that they are valid (`Staged::start`).
+unsafe impl Send for Piece {}
+// SAFETY: as above.
+unsafe impl Sync for Piece {}
+
 /// A reduction by way of a buffer.
 pub(crate) struct Staged {
     operation: Box<dyn Operation>,

@@ -16,6 +16,9 @@ pub(crate) fn run(ranks: Ranks, vm: &Vm, name: &str, arguments: &[&str]) -> Resu
     let guilty = world.rank() == 1;
     let length = arguments.first().map_or(Ok(1000), |length| length.parse::<usize>())?;
     let x = tensor(vm, DType::F32, &vec![1; length], &[length])?;
+    if name == "step" {
+        return step(ranks, vm, &world);
+    }
     let begin = Instant::now();
     let sum = match name {
         "kill" if guilty => {
@@ -76,6 +79,33 @@ pub(crate) fn run(ranks: Ranks, vm: &Vm, name: &str, arguments: &[&str]) -> Resu
         ranks.finish()?;
     }
     println!("rank {} of {}: fine", world.rank(), world.size());
+    Ok(())
+}
+
+/// A check at the end of a step of training: rank 1 has called other collectives, at first the same number of them, then fewer.
+fn step(ranks: Ranks, vm: &Vm, world: &Group) -> Result<(), AnyError> {
+    let x = tensor(vm, DType::F32, &[1; 8], &[8])?;
+    for _ in 0..100 {
+        world.all_reduce(vm, &x, Reduction::Sum)?;
+    }
+    world.check_order(vm)?.wait()?;
+    world.all_reduce(vm, &x, Reduction::Sum)?;
+    if world.rank() == 1 {
+        world.broadcast(vm, &x, 0)?;
+    } else {
+        world.all_reduce(vm, &x, Reduction::Max)?;
+    }
+    let begin = Instant::now();
+    let error = world.check_order(vm)?.wait().expect_err("the ranks differ").to_string();
+    println!("rank {} after {} ms: {error}", world.rank(), begin.elapsed().as_millis());
+    let theirs = if world.rank() == 1 { "all_reduce max f32[8]" } else { "broadcast from 0 f32[8]" };
+    if !error.contains(theirs) || error.matches("faults.rs:").count() < 2 {
+        return Err(format!("expected {theirs:?} and two lines in: {error}").into());
+    }
+    println!("rank {} of {}: fine", world.rank(), world.size());
+    if world.capabilities().survives_loss {
+        ranks.finish()?;
+    }
     Ok(())
 }
 
