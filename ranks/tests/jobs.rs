@@ -1,0 +1,295 @@
+//! Jobs of several ranks, each a process: what they compute, and what they see when one of them fails.
+//!
+//! The ranks run `tests/rank_checks`. Jobs over shared memory are always run; jobs over MPI where STREAMVM_MPI_PREFIXES names installations of MPI, as
+//! `make test-ranks` does: folders with `bin/mpirun`, separated by colons.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// A job that takes longer hangs.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// The time within which ranks learn of a fault; docs/ranks.md promises it.
+const LEARN: Duration = Duration::from_secs(2);
+
+fn program() -> PathBuf {
+    let tests = std::env::current_exe().expect("a test has a path");
+    tests.parent().and_then(Path::parent).expect("target/debug/deps/jobs").join("examples/rank_checks")
+}
+
+/// A name that no other job has, in the environment of all processes of a job.
+fn name() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn started(command: &mut Command) -> Child {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the process starts")
+}
+
+/// What a process has printed, once it has ended. Ends it at the limit.
+fn ended(child: Child) -> (Output, String) {
+    let (id, begin) = (child.id(), Instant::now());
+    let (done, over) = std::sync::mpsc::channel();
+    let watch = std::thread::spawn(move || {
+        if over.recv_timeout(LIMIT.saturating_sub(begin.elapsed())).is_err() {
+            let _ended_already = Command::new("kill").args(["-KILL", &id.to_string()]).status();
+        }
+    });
+    let output = child.wait_with_output().expect("the process ends");
+    let _watch_is_over = done.send(());
+    watch.join().expect("the watch ends");
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    (output, text)
+}
+
+/// Runs a job over shared memory as torchrun would. Returns for each rank whether it succeeded, and what it printed.
+fn local(ranks: usize, arguments: &[&str]) -> Vec<(bool, String)> {
+    local_with(ranks, arguments, &[])
+}
+
+fn local_with(ranks: usize, arguments: &[&str], variables: &[(&str, &str)]) -> Vec<(bool, String)> {
+    let job = name();
+    let children: Vec<Child> = (0..ranks)
+        .map(|rank| {
+            let mut command = Command::new(program());
+            command.args(arguments).env_remove("STREAMVM_RANKS").env("STREAMVM_JOB", &job).env("RUST_BACKTRACE", "0");
+            command.envs(
+                [("RANK", rank), ("WORLD_SIZE", ranks), ("LOCAL_WORLD_SIZE", ranks)].map(|(k, v)| (k, v.to_string())),
+            );
+            started(command.envs(variables.iter().copied()))
+        })
+        .collect();
+    let outputs = children.into_iter().map(|child| {
+        let (output, text) = ended(child);
+        (output.status.success(), text)
+    });
+    outputs.collect()
+}
+
+#[track_caller]
+fn fine(ranks: usize, arguments: &[&str]) {
+    for (rank, (success, text)) in local(ranks, arguments).into_iter().enumerate() {
+        assert!(success && text.contains(&format!("rank {rank} of {ranks}: fine")), "rank {rank} of {ranks}: {text}");
+    }
+}
+
+/// The texts of the ranks but rank 1, which each say `what` and went on.
+#[track_caller]
+fn others_say(outputs: &[(bool, String)], what: &str) {
+    for (rank, (success, text)) in outputs.iter().enumerate().filter(|(rank, _)| *rank != 1) {
+        assert!(*success && text.contains(what), "rank {rank}: {text}");
+        let told = text.lines().find_map(|line| line.strip_prefix(&format!("rank {rank} after "))?.split_once(" ms"));
+        let after = told.and_then(|(after, _)| after.parse().ok()).map(Duration::from_millis);
+        assert!(after.is_some_and(|after| after < LEARN), "rank {rank}: {text}");
+    }
+}
+
+#[test]
+fn every_collective_computes_what_each_rank_expects() {
+    for ranks in 1..=3 {
+        fine(ranks, &["every"]);
+    }
+}
+
+#[test]
+fn random_programs_of_several_groups_equal_the_serial_program() {
+    for ranks in 2..=5 {
+        fine(ranks, &["random", "1", "40"]);
+    }
+    fine(8, &["random", "2", "10"]);
+}
+
+#[test]
+fn collectives_are_steps_of_programs() {
+    fine(1, &["programs"]);
+    fine(3, &["programs"]);
+}
+
+#[test]
+fn the_loss_of_a_rank_fails_the_collectives_of_the_others_and_the_rest_goes_on() {
+    for (fault, what) in [
+        ("kill", "rank 1 died"),
+        ("kill-during", "rank 1 died"),
+        ("leave", "rank 1 left the group"),
+        ("panic", "rank 1 left the group"),
+    ] {
+        others_say(&local(4, &["fault", fault]), what);
+    }
+}
+
+#[test]
+fn a_rank_that_stops_is_named_after_the_limit() {
+    let job = std::thread::spawn(|| {
+        let limit = [("STREAMVM_RANKS_TIMEOUT", "0.5"), ("STREAMVM_TEST_STOPS", "1")];
+        local_with(3, &["fault", "stop"], &limit)
+    });
+    // The stopped process never ends by itself.
+    let begin = Instant::now();
+    while !job.is_finished() && begin.elapsed() < LIMIT {
+        std::thread::sleep(Duration::from_millis(50));
+        for process in processes_with("STREAMVM_TEST_STOPS=1") {
+            let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+            let stopped = stat.rsplit_once(')').is_some_and(|(_, state)| state.trim_start().starts_with('T'));
+            if stopped && begin.elapsed() > Duration::from_secs(3) {
+                let _ended_already = Command::new("kill").args(["-KILL", &process.to_string()]).status();
+            }
+        }
+    }
+    others_say(&job.join().expect("the job ends"), "rank 1 did not take part within 0.5 s");
+}
+
+#[test]
+fn ranks_that_call_different_collectives_get_both_lines() {
+    for (fault, theirs) in [("order", "all_gather f32[1000]"), ("shape", "all_reduce sum f32[999]")] {
+        let outputs = local(3, &["fault", fault]);
+        others_say(&outputs, theirs);
+        assert!(outputs[1].0 && outputs[1].1.contains("all_reduce sum f32[1000]"), "{}", outputs[1].1);
+    }
+    assert!(local(3, &["fault", "step"]).iter().all(|(success, _)| *success));
+}
+
+#[test]
+fn a_rank_that_does_not_join_is_named() {
+    let mut command = Command::new(program());
+    command.arg("every").envs([("RANK", "0"), ("WORLD_SIZE", "3"), ("STREAMVM_RANKS_TIMEOUT", "0.3")]);
+    let (output, text) = ended(started(command.env("STREAMVM_JOB", name())));
+    assert!(!output.status.success() && text.contains("ranks 1, 2 did not join"), "{text}");
+}
+
+#[test]
+fn two_processes_cannot_be_one_rank() {
+    let job = name();
+    let start = || {
+        let mut command = Command::new(program());
+        let variables = [("RANK", "0"), ("WORLD_SIZE", "2"), ("STREAMVM_RANKS_TIMEOUT", "2"), ("STREAMVM_JOB", &job)];
+        started(command.arg("every").envs(variables))
+    };
+    let texts = [start(), start()].map(|child| ended(child).1);
+    assert!(texts.iter().any(|text| text.contains("rank 0 is there already")), "{texts:?}");
+}
+
+/// The processes whose environment has this variable.
+fn processes_with(variable: &str) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").expect("processes are listed").flatten();
+    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    ids.filter(|id| {
+        let environment = std::fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+        environment.split(|&byte| byte == 0).any(|pair| pair == variable.as_bytes())
+    })
+    .collect()
+}
+
+/// An installation of MPI.
+struct Mpi {
+    prefix: PathBuf,
+    open: bool,
+}
+
+impl Mpi {
+    fn all() -> Vec<Mpi> {
+        let prefixes = std::env::var_os("STREAMVM_MPI_PREFIXES").unwrap_or_default();
+        let prefixes = std::env::split_paths(&prefixes).filter(|prefix| !prefix.as_os_str().is_empty());
+        prefixes.map(|prefix| Mpi { open: prefix.join("lib/libmpi.so.40").exists(), prefix }).collect()
+    }
+
+    /// Runs a job by mpirun. Returns whether it succeeded, and what it printed, and checks that no process is left.
+    fn job(&self, ranks: usize, options: &[&str], arguments: &[&str]) -> (bool, String) {
+        let job = name();
+        let mut command = Command::new(self.prefix.join("bin/mpirun"));
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{path}", self.prefix.join("bin").display())).env("STREAMVM_JOB", &job);
+        if self.open {
+            // Ranks are more than cores, and a container runs as root.
+            command.args(["--allow-run-as-root", "--oversubscribe"]);
+        }
+        command
+            .args(options)
+            .args(["-n", &ranks.to_string()])
+            .arg(program())
+            .args(arguments)
+            .env("RUST_BACKTRACE", "0");
+        let (output, text) = ended(started(&mut command));
+        let begin = Instant::now();
+        loop {
+            let left = processes_with(&format!("STREAMVM_JOB={job}"));
+            if left.is_empty() {
+                return (output.status.success(), text);
+            }
+            assert!(begin.elapsed() < Duration::from_secs(10), "processes {left:?} of the job are left: {text}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The options of mpirun that set a variable for all ranks.
+    fn variable<'v>(&self, name: &'v str, pair: &'v str) -> Vec<&'v str> {
+        let value = pair.split_once('=').map_or("", |(_, value)| value);
+        if self.open { vec!["-x", pair] } else { vec!["-env", name, value] }
+    }
+}
+
+#[test]
+fn over_mpi_every_collective_computes_what_each_rank_expects() {
+    for mpi in Mpi::all() {
+        for (ranks, arguments) in
+            [(4, &["every"][..]), (4, &["random", "3", "30"]), (4, &["programs"]), (1, &["every"])]
+        {
+            let (success, text) = mpi.job(ranks, &[], arguments);
+            let fine = (0..ranks).all(|rank| text.contains(&format!("rank {rank} of {ranks}: fine")));
+            assert!(success && fine, "{arguments:?} over {}: {text}", mpi.prefix.display());
+        }
+    }
+}
+
+#[test]
+fn over_mpi_a_rank_that_is_lost_ends_the_job() {
+    for mpi in Mpi::all() {
+        for fault in ["kill", "kill-during", "panic", "leave"] {
+            let begin = Instant::now();
+            let (success, text) = mpi.job(4, &[], &["fault", fault]);
+            assert!(!success && begin.elapsed() < Duration::from_secs(20), "{fault}: {text}");
+            assert!(!text.contains("went on"), "{fault}: {text}");
+        }
+    }
+}
+
+#[test]
+fn over_mpi_ranks_that_call_different_collectives_get_both_lines() {
+    for mpi in Mpi::all() {
+        let asks = mpi.variable("STREAMVM_CHECK_ORDER", "STREAMVM_CHECK_ORDER=1");
+        for (fault, options) in [("order", &asks[..]), ("shape", &asks), ("step", &[])] {
+            let (_, text) = mpi.job(3, options, &["fault", fault]);
+            let fine = (0..3).all(|rank| text.contains(&format!("rank {rank} of 3: fine")));
+            assert!(fine && text.contains("the ranks call different collectives"), "{fault}: {text}");
+        }
+    }
+}
+
+#[test]
+fn over_fault_tolerant_mpi_the_others_go_on() {
+    for mpi in Mpi::all().into_iter().filter(|mpi| mpi.open) {
+        for fault in ["kill", "kill-during"] {
+            let (_, text) = mpi.job(4, &["--with-ft", "ulfm"], &["fault", fault]);
+            for rank in [0, 2, 3] {
+                let said = text
+                    .lines()
+                    .any(|line| line.starts_with(&format!("rank {rank} after ")) && line.contains("rank 1 died"));
+                assert!(said && text.contains(&format!("rank {rank} of 4: fine")), "{fault}, rank {rank}: {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn without_mpi_the_error_says_what_was_tried() {
+    let mut command = Command::new(program());
+    command.args(["every"]).env("STREAMVM_RANKS", "mpi").env("STREAMVM_MPI", "/nowhere/libmpi.so.40");
+    let (output, text) = ended(started(&mut command));
+    assert!(
+        !output.status.success() && text.contains("/nowhere/libmpi.so.40") && text.contains("pip install"),
+        "{text}"
+    );
+}
