@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::error::RankError;
+use crate::transport::RankError;
 
 /// How long ranks wait for each other unless STREAMVM_RANKS_TIMEOUT says otherwise: what PyTorch allows NCCL.
 const LIMIT: Duration = Duration::from_secs(600);

@@ -8,12 +8,11 @@ use streamvm::ep::{Operation, Unfinished};
 use streamvm::{BuildError, DType, Error, FnContext, FnError, Site, Tensor};
 
 use crate::draft::{Draft, Ends};
-use crate::error::RankError;
 use crate::issue::{Collective, Issue};
 use crate::order::{Asking, Comparing, Log};
-use crate::ranks::Session;
 use crate::reduction::Reduction;
-use crate::transport::{Capabilities, Communicator, Piece, Staged, Transfer, Verb};
+use crate::session::Session;
+use crate::transport::{Capabilities, Communicator, Piece, RankError, Staged, Transfer, Verb};
 
 /// Ranks that communicate. Clones are the same group. It may be used by several engines of a process and from any thread, but the collectives of a group must be
 /// issued in the same order on all of its ranks; see [the crate's page](crate).
@@ -33,12 +32,15 @@ struct Inner {
     /// What was issued.
     log: Mutex<Log>,
     /// A group of the same ranks for checks of the order, with the lane of its stream.
-    checks: OnceLock<Result<(Arc<dyn Communicator>, u32), RankError>>,
+    checks: OnceLock<Result<Checks, RankError>>,
     /// The lanes of messages, by the other rank and whether it sends them.
     messages: Mutex<Vec<(usize, bool, u32)>>,
     /// The members of subgroups made so far, with the number of times: members know no other subgroups than their own, so each list is counted by itself.
     subgroups: Mutex<Vec<(Vec<usize>, u64)>>,
 }
+
+/// A group of the same ranks as another one, with the lane of its stream.
+type Checks = (Arc<dyn Communicator>, u32);
 
 /// A collective as its function carries it.
 #[derive(Clone)]

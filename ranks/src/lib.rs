@@ -2,7 +2,6 @@
 
 mod draft;
 mod environment;
-mod error;
 mod group;
 mod issue;
 mod local;
@@ -10,11 +9,11 @@ mod mpi;
 mod order;
 mod ranks;
 mod reduction;
+mod session;
 mod transport;
 
-pub use error::RankError;
 pub use group::Group;
 pub use issue::{Collective, Issue};
 pub use ranks::Ranks;
 pub use reduction::Reduction;
-pub use transport::Capabilities;
+pub use transport::{Capabilities, RankError};

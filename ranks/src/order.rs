@@ -15,8 +15,7 @@ use std::sync::Arc;
 use streamvm::ep::Operation;
 use streamvm::{DType, FnError};
 
-use crate::error::RankError;
-use crate::transport::{Communicator, Fold, Transfer, Verb};
+use crate::transport::{Communicator, Fold, RankError, Transfer, Verb};
 
 /// Bytes of a call in an exchange: the hash of what must be the same, the length of the text, the text.
 const RECORD: usize = 256;

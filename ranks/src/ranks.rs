@@ -8,11 +8,11 @@ use std::time::Duration;
 use streamvm::DType;
 
 use crate::environment::{self, Place};
-use crate::error::RankError;
 use crate::group::Group;
 use crate::local::Local;
 use crate::mpi::{Library, Mpi};
-use crate::transport::{Communicator, Transfer, Verb, block_on};
+use crate::session::Session;
+use crate::transport::{Communicator, RankError, Transfer, Verb, block_on};
 
 /// Bytes in which each rank says what it runs.
 const VERSION: usize = 256;
@@ -25,22 +25,6 @@ const VERSION: usize = 256;
 pub struct Ranks {
     world: Group,
     session: Arc<Session>,
-}
-
-/// What the groups of a job share.
-#[derive(Debug)]
-pub(crate) struct Session {
-    uses_mpi: bool,
-    /// Whether each collective checks that all ranks call the same one, where the backend does not.
-    pub(crate) asks: bool,
-    lanes: AtomicU32,
-}
-
-impl Session {
-    /// A lane of collective streams for one group, or for the messages from or to one rank.
-    pub(crate) fn next_lane(&self) -> u32 {
-        self.lanes.fetch_add(1, Ordering::Relaxed)
-    }
 }
 
 impl Ranks {
@@ -96,7 +80,7 @@ impl Ranks {
             library => format!("streamvm {} on {library}", env!("CARGO_PKG_VERSION")),
         };
         let asks = environment::checks_order(|name| std::env::var(name).ok())?;
-        let session = Session { uses_mpi, asks, lanes: AtomicU32::new(0) };
+        let session = Session::new(uses_mpi, asks);
         let session = Arc::new(session);
         check_versions(&*world, &mine)?;
         Ok(Ranks { world: Group::new("world".to_owned(), world, session.clone()), session })

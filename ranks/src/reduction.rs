@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use streamvm::DType;
 
-use crate::error::RankError;
 use crate::transport::Fold;
+use crate::transport::RankError;
 
 /// How a collective combines the elements of the ranks. Elements of 16-bit floats are combined as `f32`, and rounded once.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]

@@ -28,7 +28,7 @@ import tomllib
 
 HERE = pathlib.Path(__file__).parent
 # The crates whose threads ARCHITECTURE.md lists.
-LIBRARY = ["ep", "ep/kernels", "ep/cpu", "ep/cuda", "ep/sim", "stream", "instructions", "program", "vm", "verify", "files", "cli"]
+LIBRARY = ["ep", "ep/kernels", "ep/cpu", "ep/cuda", "ep/sim", "stream", "instructions", "program", "vm", "ranks", "verify", "files", "cli"]
 TEST = re.compile(r"#\[cfg\((?:test|all\(test\b[^\]]*\))\)\]\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*([;{])")
 NOISE = re.compile(r"'(?:\\.|[^'\\\n])'|" r'//[^\n]*|/\*.*?\*/|b?r(#*)".*?"\1|"(?:\\.|[^"\\])*"', re.S)
 PATH = re.compile(r"(?<![\w:])\$?(crate|self|super)((?:\s*::\s*(?:r#)?\w+)*)(\s*::\s*\{)?")

@@ -8,10 +8,9 @@ use std::time::Instant;
 use streamvm::FnError;
 use streamvm::ep::Operation;
 
-use crate::error::RankError;
 use crate::local::region::{CALL, CHUNK, Call};
 use crate::local::{LOOK_EVERY, Shared, fingerprint};
-use crate::transport::{Fold, Transfer, Verb, fold_into};
+use crate::transport::{Fold, RankError, Transfer, Verb, fold_into};
 
 /// A collective under way on this rank.
 pub(super) struct Exchange {
@@ -52,18 +51,18 @@ impl Exchange {
             let length = text.len().min(CALL);
             let fingerprint = fingerprint_of(transfer);
             let call = region.call(shared.rank, turn);
+            let mut new = Call { fingerprint, length: length as u32, text: [0; CALL] };
+            new.text[..length].copy_from_slice(&text[..length]);
             // SAFETY: all ranks have read the call that was here, and read this one only once it is published.
-            unsafe {
-                (*call).fingerprint = fingerprint;
-                (*call).length = length as u32;
-                copy_nonoverlapping(text.as_ptr(), (&raw mut (*call).text).cast::<u8>(), length);
-            }
+            unsafe { call.write(new) };
         }
         let (offset, bytes) = self.part();
         let Exchange { shared, transfer, next, .. } = self;
         if contributes(transfer, shared.rank) && bytes > 0 {
-            // SAFETY: the input has the bytes that the rank contributes, of which these are a part; the chunk has room for them, and nobody reads it.
-            unsafe { copy_nonoverlapping(transfer.input.add(offset), shared.region.chunk(shared.rank, turn), bytes) };
+            // SAFETY: the input has the bytes that the rank contributes, of which these are a part.
+            let from = unsafe { transfer.input.add(offset) };
+            // SAFETY: the chunk has room for as many bytes, and nobody reads it.
+            unsafe { copy_nonoverlapping(from, shared.region.chunk(shared.rank, turn), bytes) };
         }
         shared.region.control(shared.rank).published.store(*next + 1, Ordering::Release);
         true
@@ -106,16 +105,25 @@ impl Exchange {
         // The bytes of this round that belong to this rank, if the ranks' inputs have a part for each rank.
         let (mine, mine_end) = ((rank * length).max(offset), ((rank + 1) * length).min(offset + bytes));
         let mine_bytes = mine_end.saturating_sub(mine);
+        let ends = |other: usize, from: usize, to: usize| {
+            // SAFETY: `from` is within the chunk.
+            let from = unsafe { chunk(other).add(from) };
+            // SAFETY: the caller of `start` promises the elements of the verb, among which `to` is.
+            let to = unsafe { output.add(to) };
+            (from, to)
+        };
         let copy = |other: usize, from: usize, to: usize, bytes: usize| {
-            // SAFETY: the chunk is published, and is not written before this rank has consumed it; `from` and `bytes` are within it. The output has the bytes at
-            // `to`: the caller of `start` promises those of the verb. It does not overlap the shared memory.
-            unsafe { copy_nonoverlapping(chunk(other).add(from), output.add(to), bytes) };
+            let (from, to) = ends(other, from, to);
+            // SAFETY: the chunk is published, and is not written before this rank has consumed it; it and the output have that many bytes from there on. The
+            // output does not overlap the shared memory.
+            unsafe { copy_nonoverlapping(from, to, bytes) };
         };
         let combine = |fold: Fold, from: usize, to: usize, bytes: usize| {
             copy(0, from, to, bytes);
             for other in 1..size {
+                let (from, to) = ends(other, from, to);
                 // SAFETY: as for `copy`; chunks and parts begin at multiples of the size of an element.
-                unsafe { fold_into(fold, dtype, output.add(to), chunk(other).add(from), bytes / dtype.size()) };
+                unsafe { fold_into(fold, dtype, to, from, bytes / dtype.size()) };
             }
         };
         match verb {

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::error::RankError;
+use crate::transport::RankError;
 
 pub(super) struct Folder {
     path: PathBuf,

@@ -8,9 +8,8 @@ use std::time::Instant;
 use streamvm::FnError;
 use streamvm::ep::Operation;
 
-use crate::error::RankError;
 use crate::local::{LOOK_EVERY, Shared};
-use crate::transport::{Transfer, Verb};
+use crate::transport::{RankError, Transfer, Verb};
 
 /// The length of a message goes before it.
 const HEAD: usize = 8;

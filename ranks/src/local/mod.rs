@@ -23,8 +23,7 @@ use std::time::{Duration, Instant};
 
 use streamvm::ep::Operation;
 
-use crate::error::RankError;
-use crate::transport::{Capabilities, Communicator, Transfer, Verb};
+use crate::transport::{Capabilities, Communicator, RankError, Transfer, Verb};
 use exchange::Exchange;
 use folder::Folder;
 use message::Message;

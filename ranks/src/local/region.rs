@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::error::RankError;
+use crate::transport::RankError;
 
 /// Bytes of a chunk: two of them fit the second-level cache of most processors.
 pub(super) const CHUNK: usize = 256 * 1024;

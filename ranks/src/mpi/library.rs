@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use libloading::os::unix::{Library as Loaded, RTLD_GLOBAL, RTLD_NOW};
 use streamvm::DType;
 
-use crate::error::RankError;
 use crate::transport::Fold;
+use crate::transport::RankError;
 
 pub(super) type Handle = *mut c_void;
 
@@ -91,18 +91,14 @@ impl Faults {
     /// The library is an MPI library.
     unsafe fn load(library: &Loaded) -> Option<Faults> {
         // What mpirun sets for its option.
-        if std::env::var("OMPI_MCA_mpi_ft_enable").is_ok_and(|value| value != "0") {
-            // SAFETY: the functions have these types in each MPI that has them.
-            unsafe {
-                Some(Faults {
-                    revoke: *library.get(b"MPIX_Comm_revoke\0").ok()?,
-                    shrink: *library.get(b"MPIX_Comm_shrink\0").ok()?,
-                    get_failed: *library.get(b"MPIX_Comm_get_failed\0").ok()?,
-                })
-            }
-        } else {
-            None
-        }
+        std::env::var("OMPI_MCA_mpi_ft_enable").ok().filter(|value| value != "0")?;
+        // SAFETY: the function has this type in each MPI that has it.
+        let revoke = *unsafe { library.get(b"MPIX_Comm_revoke\0") }.ok()?;
+        // SAFETY: as above.
+        let shrink = *unsafe { library.get(b"MPIX_Comm_shrink\0") }.ok()?;
+        // SAFETY: as above.
+        let get_failed = *unsafe { library.get(b"MPIX_Comm_get_failed\0") }.ok()?;
+        Some(Faults { revoke, shrink, get_failed })
     }
 }
 

@@ -15,8 +15,7 @@ use std::time::{Duration, Instant};
 use streamvm::FnError;
 use streamvm::ep::Operation;
 
-use crate::error::RankError;
-use crate::transport::{Capabilities, Communicator, Transfer, Verb};
+use crate::transport::{Capabilities, Communicator, RankError, Transfer, Verb};
 pub(crate) use library::Library;
 use library::{Handle, IN_PLACE, STATUS_IGNORE};
 
@@ -63,20 +62,17 @@ impl Mpi {
     /// MPI refuses.
     fn of(library: Arc<Library>, communicator: Handle) -> Result<Mpi, RankError> {
         let (mut rank, mut size) = (0, 0);
-        let codes = {
-            let functions = library.lock();
-            // SAFETY: a communicator that MPI has just made, with places for the answers.
-            unsafe {
-                [
-                    (functions.comm_set_errhandler)(communicator, library.errors_return()),
-                    (functions.comm_rank)(communicator, &raw mut rank),
-                    (functions.comm_size)(communicator, &raw mut size),
-                ]
-            }
-        };
-        for code in codes {
-            library.check("MPI_Comm_rank", 0, code)?;
-        }
+        let functions = library.lock();
+        // SAFETY: a communicator that MPI has just made.
+        let set = unsafe { (functions.comm_set_errhandler)(communicator, library.errors_return()) };
+        // SAFETY: as above, with a place for the answer.
+        let ranked = unsafe { (functions.comm_rank)(communicator, &raw mut rank) };
+        // SAFETY: as above.
+        let sized = unsafe { (functions.comm_size)(communicator, &raw mut size) };
+        drop(functions);
+        library.check("MPI_Comm_set_errhandler", 0, set)?;
+        library.check("MPI_Comm_rank", 0, ranked)?;
+        library.check("MPI_Comm_size", 0, sized)?;
         let (rank, size) = (rank as usize, size as usize);
         Ok(Mpi { shared: Arc::new(Shared { library, communicator, rank, size, broken: Mutex::default() }) })
     }
@@ -117,24 +113,26 @@ impl Shared {
         let Some(faults) = &self.library.faults else { return Vec::new() };
         let mpi = self.library.lock();
         let (mut failed, mut all, mut count) = (null_mut(), null_mut(), 0);
-        // SAFETY: a communicator of this library, with places for the answers. Each group is freed once.
-        let ranks = unsafe {
-            if (faults.get_failed)(self.communicator, &raw mut failed) != 0 {
-                return Vec::new();
-            }
-            let mut ranks = Vec::new();
-            if (mpi.group_size)(failed, &raw mut count) == 0
-                && count > 0
-                && (mpi.comm_group)(self.communicator, &raw mut all) == 0
-            {
-                let own: Vec<c_int> = (0..count).collect();
-                ranks = vec![-1; own.len()];
-                (mpi.group_translate_ranks)(failed, count, own.as_ptr(), all, ranks.as_mut_ptr());
-                (mpi.group_free)(&raw mut all);
-            }
-            (mpi.group_free)(&raw mut failed);
-            ranks
-        };
+        // SAFETY: a communicator of this library, with a place for the answer.
+        if unsafe { (faults.get_failed)(self.communicator, &raw mut failed) } != 0 {
+            return Vec::new();
+        }
+        // SAFETY: as above.
+        if unsafe { (mpi.comm_group)(self.communicator, &raw mut all) } != 0 {
+            return Vec::new();
+        }
+        // SAFETY: the group of the failed ranks, with a place for the answer.
+        let counted = unsafe { (mpi.group_size)(failed, &raw mut count) };
+        let own: Vec<c_int> = if counted == 0 { (0..count).collect() } else { Vec::new() };
+        let mut ranks = vec![-1; own.len()];
+        let number = own.len() as c_int;
+        // SAFETY: both groups are of this library; the lists have that many ranks, and places for them.
+        unsafe { (mpi.group_translate_ranks)(failed, number, own.as_ptr(), all, ranks.as_mut_ptr()) };
+        for group in [&raw mut failed, &raw mut all] {
+            // SAFETY: a group that this function was given, which is freed once.
+            unsafe { (mpi.group_free)(group) };
+        }
+        drop(mpi);
         if !ranks.is_empty() {
             self.library.note_loss();
         }
@@ -164,6 +162,13 @@ impl Shared {
 
     /// # Errors
     /// MPI refuses, or a count is too large for it.
+    ///
+    /// # Safety
+    /// As for [`Communicator::start`].
+    #[expect(
+        clippy::multiple_unsafe_ops_per_block,
+        reason = "each arm is one call of MPI, and all of them rest on one promise"
+    )]
     unsafe fn begin(&self, transfer: &Transfer) -> Result<(&'static str, Handle), RankError> {
         let Transfer { verb, dtype, count, .. } = *transfer;
         let (input, output): (*const c_void, *mut c_void) = (transfer.input.cast(), transfer.output.cast());
@@ -278,19 +283,22 @@ impl Communicator for Mpi {
         let mpi = library.lock();
         // Tags are at least 32,767 in every MPI.
         let tag = (serial % 32_767) as c_int;
-        // SAFETY: the communicator and the groups are of this library; the list has that many ranks, all in the group.
-        let code = unsafe {
-            let mut code = (mpi.comm_group)(self.shared.communicator, &raw mut all);
-            if code == 0 {
-                code = (mpi.group_incl)(all, ranks.len() as c_int, ranks.as_ptr(), &raw mut some);
-                if code == 0 {
-                    code = (mpi.comm_create_group)(self.shared.communicator, some, tag, &raw mut communicator);
-                    (mpi.group_free)(&raw mut some);
-                }
-                (mpi.group_free)(&raw mut all);
-            }
-            code
-        };
+        // SAFETY: a communicator of this library, with a place for the answer.
+        let mut code = unsafe { (mpi.comm_group)(self.shared.communicator, &raw mut all) };
+        if code == 0 {
+            // SAFETY: the list has that many ranks, all in the group.
+            code = unsafe { (mpi.group_incl)(all, ranks.len() as c_int, ranks.as_ptr(), &raw mut some) };
+        }
+        if code == 0 {
+            // SAFETY: the group has ranks of the communicator alone; there is a place for the answer.
+            code = unsafe { (mpi.comm_create_group)(self.shared.communicator, some, tag, &raw mut communicator) };
+            // SAFETY: a group that this function has made, which is freed once.
+            unsafe { (mpi.group_free)(&raw mut some) };
+        }
+        if !all.is_null() {
+            // SAFETY: as above.
+            unsafe { (mpi.group_free)(&raw mut all) };
+        }
         drop(mpi);
         library.check("MPI_Comm_create_group", *rank, code)?;
         Ok(Box::new(Mpi::of(library.clone(), communicator)?))

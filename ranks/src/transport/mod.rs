@@ -2,13 +2,14 @@
 //!
 //! Layer: uses no other folder; is used by all other folders.
 
+mod error;
 mod fold;
 mod staged;
 
 use streamvm::DType;
 use streamvm::ep::Operation;
 
-use crate::error::RankError;
+pub use error::RankError;
 pub(crate) use fold::fold_into;
 pub(crate) use staged::{Piece, Staged};
 

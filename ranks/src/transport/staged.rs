@@ -9,8 +9,7 @@ use half::{bf16, f16};
 use streamvm::ep::Operation;
 use streamvm::{DType, FnError};
 
-use crate::error::RankError;
-use crate::transport::{Communicator, Fold, Transfer, Verb};
+use crate::transport::{Communicator, Fold, RankError, Transfer, Verb};
 
 /// The elements of one tensor of a reduction: where they are read, and where the result goes; null on a rank that gets none.
 #[derive(Copy, Clone, Debug)]

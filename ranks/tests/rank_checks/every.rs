@@ -64,7 +64,7 @@ impl Case<'_> {
         if !self.strided {
             return Ok(tensor(self.vm, self.dtype, elements, &self.dims(rows))?);
         }
-        let row = if rows == 0 { 0 } else { elements.len() / rows };
+        let row = elements.len().checked_div(rows).unwrap_or_default();
         let spread: Vec<i64> = elements.chunks(row.max(1)).flat_map(|one| one.iter().chain(one)).copied().collect();
         let large = tensor(self.vm, self.dtype, &spread, &[&[rows, 2], self.rest].concat())?;
         Ok(large.slice(1, 1..2)?.squeeze(1)?)

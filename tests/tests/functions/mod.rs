@@ -4,6 +4,7 @@ mod calls;
 mod closures;
 mod ends;
 mod full_queue;
+mod operations;
 mod profile;
 mod push;
 mod push_async;
