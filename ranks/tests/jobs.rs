@@ -52,10 +52,14 @@ fn local(ranks: usize, arguments: &[&str]) -> Vec<(bool, String)> {
 }
 
 fn local_with(ranks: usize, arguments: &[&str], variables: &[(&str, &str)]) -> Vec<(bool, String)> {
+    job_of(&program(), ranks, arguments, variables)
+}
+
+fn job_of(program: &Path, ranks: usize, arguments: &[&str], variables: &[(&str, &str)]) -> Vec<(bool, String)> {
     let job = name();
     let children: Vec<Child> = (0..ranks)
         .map(|rank| {
-            let mut command = Command::new(program());
+            let mut command = Command::new(program);
             command.args(arguments).env_remove("STREAMVM_RANKS").env("STREAMVM_JOB", &job).env("RUST_BACKTRACE", "0");
             command.envs(
                 [("RANK", rank), ("WORLD_SIZE", ranks), ("LOCAL_WORLD_SIZE", ranks)].map(|(k, v)| (k, v.to_string())),
@@ -67,7 +71,15 @@ fn local_with(ranks: usize, arguments: &[&str], variables: &[(&str, &str)]) -> V
         let (output, text) = ended(child);
         (output.status.success(), text)
     });
-    outputs.collect()
+    let outputs = outputs.collect();
+    // The last rank removes the folder, unless it was killed.
+    let ending = format!("-{}", job.replace('-', "_"));
+    for entry in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().ends_with(&ending) {
+            let _removed_by_a_rank = std::fs::remove_dir_all(entry.path());
+        }
+    }
+    outputs
 }
 
 #[track_caller]
@@ -170,6 +182,26 @@ fn two_processes_cannot_be_one_rank() {
     };
     let texts = [start(), start()].map(|child| ended(child).1);
     assert!(texts.iter().any(|text| text.contains("rank 0 is there already")), "{texts:?}");
+}
+
+fn example(name: &str) -> PathBuf {
+    program().with_file_name(name)
+}
+
+#[test]
+fn the_examples_do_what_they_say() {
+    let runs = [
+        ("data_parallel", &["--check"][..], 4, "4 ranks and one give the same losses and weights"),
+        ("data_parallel", &["--check"], 1, "1 ranks and one give the same losses and weights"),
+        ("rank_pipeline", &[], 3, "through 3 ranks: the same bits as on one rank"),
+    ];
+    for (name, arguments, ranks, says) in runs {
+        let outputs = job_of(&example(name), ranks, arguments, &[]);
+        assert!(outputs.iter().all(|(success, _)| *success), "{name}: {outputs:?}");
+        assert!(outputs.iter().any(|(_, text)| text.contains(says)), "{name}: {outputs:?}");
+    }
+    let outputs = job_of(&example("data_parallel"), 3, &[], &[]);
+    assert!(outputs.iter().all(|(success, text)| !success && text.contains("3 ranks do not divide")), "{outputs:?}");
 }
 
 /// The processes whose environment has this variable.
