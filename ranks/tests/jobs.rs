@@ -26,7 +26,12 @@ fn name() -> String {
 }
 
 fn started(command: &mut Command) -> Child {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the process starts")
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the process starts: `cargo test -p streamvm-ranks` builds its program")
 }
 
 /// What a process has printed, once it has ended. Ends it at the limit.

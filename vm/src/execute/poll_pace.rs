@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use crate::sync::yield_now;
 
-/// Polls with a yield after each. On a machine whose cores are all busy, the thread that the operation waits for runs in between.
-const YIELDS: u32 = 2_000;
+/// Polls with a yield after each, about 100 ms of them: a library of communication moves data only while it is polled. On a machine whose cores are all busy, the
+/// thread that the operation waits for runs in between. With 2,000 polls an all-reduce of 256 MiB by Open MPI took 1.4 times as long as its own wait, on 2 cores.
+const YIELDS: u32 = 200_000;
 
-/// The pause after later polls. An operation that has taken so long loses little by it.
-const PAUSE: Duration = Duration::from_micros(50);
+/// The pause after later polls, which are those of a rank that waits for one that computes.
+const PAUSE: Duration = Duration::from_micros(20);
 
 /// The pace of polls since something was over last.
 #[derive(Default)]
