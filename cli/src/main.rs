@@ -4,6 +4,7 @@
 //! 130 in a shell, once a run has written what it has of its trace, profile and counts.
 #![deny(unsafe_code)]
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,6 +19,7 @@ use streamvm_cli::command::functions::list_functions;
 use streamvm_cli::command::inspect::{PageTo, inspect_trace};
 #[cfg(unix)]
 use streamvm_cli::command::interrupt;
+use streamvm_cli::command::launch::launch;
 use streamvm_cli::command::own_stack::on_own_stack;
 use streamvm_cli::command::plan_memory::{PlanOptions, plan_memory};
 use streamvm_cli::command::report_trace::report_trace;
@@ -168,6 +170,17 @@ enum Command {
         #[command(flatten)]
         log: LogArgs,
     },
+    /// Run a command as the ranks of a job on this machine: as many processes, which share memory
+    ///
+    /// Each process gets RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE. If one fails, the others are ended.
+    Launch {
+        /// The number of processes
+        #[arg(short, value_name = "RANKS", value_parser = clap::value_parser!(u32).range(1..=64))]
+        n: u32,
+        /// The command, with its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, num_args = 1..)]
+        command: Vec<OsString>,
+    },
     /// Place buffers with known lifetimes in as little memory as possible
     PlanMemory {
         /// The buffers, as comma-separated values: the first line names the columns lower, upper and size, and, if they are
@@ -313,9 +326,16 @@ fn command() -> ExitCode {
     | Command::Inspect { log, .. }
     | Command::PlanMemory { log, .. }
     | Command::Functions { log, .. }
-    | Command::Devices { log, .. }) = &cli.command;
+    | Command::Devices { log, .. }) = &cli.command
+    else {
+        return start(cli.command, "warn");
+    };
     // The command reports every failure at its statement, so the log of the engine is off: it would report the failure again.
     let default = if log.verbose { "warn,streamvm_cli=info,streamvm=off" } else { "warn,streamvm=off" };
+    start(cli.command, default)
+}
+
+fn start(command: Command, default: &str) -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(default)).init();
 
     let (out, err) = (&mut io::stdout(), &mut io::stderr());
@@ -324,7 +344,7 @@ fn command() -> ExitCode {
         log::warn!("a signal will end the command at once, and leave unfinished files: {error}");
     }
     // An error here means that stderr cannot be written, so only the exit code can report it.
-    act(cli.command, out, err).map_or(ExitCode::FAILURE, |exit| ExitCode::from(exit.code()))
+    act(command, out, err).map_or(ExitCode::FAILURE, |exit| ExitCode::from(exit.code()))
 }
 
 fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Exit> {
@@ -388,6 +408,7 @@ fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
         Command::PlanMemory { file, capacity, budget, steps, json, .. } => {
             plan_memory(&file, PlanOptions { capacity, time: budget, steps, json }, out, err)
         }
+        Command::Launch { n, command } => launch(n as usize, &command, err),
         Command::Functions { json, .. } => list_functions(json, out, err),
         Command::Devices { json, engine, .. } => list_devices(&engine.options(Mode::Inline), json, out, err),
     }
@@ -406,6 +427,7 @@ fn engine_of_environment(command: &Command) -> Result<Option<Mode>, Error> {
             | Command::Inspect { .. }
             | Command::PlanMemory { .. }
             | Command::Functions { .. }
+            | Command::Launch { .. }
     ) {
         return Ok(None);
     }

@@ -36,7 +36,8 @@ pub(crate) fn place(get: impl Fn(&str) -> Option<String>) -> Result<Place, RankE
     }
 }
 
-/// The variables of torchrun: RANK and WORLD_SIZE; LOCAL_WORLD_SIZE, which tells whether all ranks are on this machine; MASTER_PORT, which tells jobs apart.
+/// The variables of torchrun: RANK and WORLD_SIZE; LOCAL_WORLD_SIZE, which tells whether all ranks are on this machine; MASTER_PORT, which tells jobs apart. A launcher
+/// may name the folder of the shared memory by STREAMVM_RANKS_FOLDER instead, or the job by STREAMVM_JOB.
 fn local(get: &impl Fn(&str) -> Option<String>, wanted: bool) -> Result<Place, RankError> {
     const HELP: &str = "set RANK and WORLD_SIZE as torchrun does, or start by `streamvm launch` or mpirun";
     let number = |name: &str| match get(name) {
@@ -61,6 +62,9 @@ fn local(get: &impl Fn(&str) -> Option<String>, wanted: bool) -> Result<Place, R
     if here != size {
         let what = format!("{here} of {size} ranks are on this machine");
         return Err(RankError::Environment { what, help: "ranks on several machines need MPI: start them by mpirun" });
+    }
+    if let Some(folder) = get("STREAMVM_RANKS_FOLDER") {
+        return Ok(Place::Local { folder: PathBuf::from(folder), rank, size });
     }
     let job = get("STREAMVM_JOB").or_else(|| get("MASTER_PORT")).unwrap_or_else(|| "0".to_owned());
     let user = rustix::process::getuid().as_raw();

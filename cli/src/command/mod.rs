@@ -3,7 +3,7 @@
 //! Layer: uses all other folders except `values`; is used by the binary.
 //!
 //! Main types: [`run_script`], [`check_script`], [`compile_programs`](compile::compile_programs), [`list_devices`],
-//! [`list_functions`](functions::list_functions), [`verify_trace`](verify::verify_trace), [`report_trace`](report_trace::report_trace), [`inspect_trace`](inspect::inspect_trace) and [`plan_memory`](plan_memory::plan_memory) do the work of one subcommand each;
+//! [`list_functions`](functions::list_functions), [`verify_trace`](verify::verify_trace), [`report_trace`](report_trace::report_trace), [`inspect_trace`](inspect::inspect_trace), [`launch`](launch::launch) and [`plan_memory`](plan_memory::plan_memory) do the work of one subcommand each;
 //! [`ScriptOptions`] are the options of the subcommands over scripts, and [`Exit`] is how the command ended.
 //!
 //! No function here prints by itself: results go to the writer given for stdout, messages to the writer given for stderr, so that
@@ -14,6 +14,7 @@ mod exit;
 pub mod functions;
 pub mod inspect;
 pub mod interrupt;
+pub mod launch;
 mod list_graph;
 mod memory_picture;
 mod outputs;
