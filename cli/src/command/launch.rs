@@ -16,7 +16,7 @@ use crate::command::exit::Exit;
 use crate::command::interrupt::arm;
 
 /// How long the other ranks may go on after one has failed. Collectives on one machine tell of a lost rank within a fraction of a second.
-const GRACE: Duration = Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(5);
 
 /// How often the ranks are looked at.
 const POLL: Duration = Duration::from_millis(5);
@@ -38,7 +38,11 @@ pub fn launch(ranks: usize, command: &[OsString], err: &mut dyn Write) -> io::Re
     };
     let started: Arc<Mutex<Vec<Child>>> = Arc::default();
     let of_signal = started.clone();
-    let _armed = arm(move |_| end(&mut of_signal.lock().unwrap_or_else(PoisonError::into_inner)));
+    let shared = folder.path().to_owned();
+    let _armed = arm(move |_| {
+        end(&mut of_signal.lock().unwrap_or_else(PoisonError::into_inner));
+        let _ended_anyway = std::fs::remove_dir_all(shared);
+    });
     for rank in 0..ranks {
         let mut one = Command::new(program);
         one.args(arguments).env_remove("STREAMVM_RANKS").env("STREAMVM_RANKS_FOLDER", folder.path());

@@ -4,6 +4,8 @@ mod endings;
 mod hostile;
 #[cfg(unix)]
 mod interrupts;
+#[cfg(unix)]
+mod launch;
 mod outputs;
 mod reports;
 mod terminal;
