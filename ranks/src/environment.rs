@@ -74,6 +74,19 @@ fn local(get: &impl Fn(&str) -> Option<String>, wanted: bool) -> Result<Place, R
     Ok(Place::Local { folder: base.join(format!("streamvm-{user}-{name}")), rank, size })
 }
 
+/// The number of this process, and that of all ranks.
+///
+/// # Errors
+/// As [`place`].
+pub(crate) fn numbers(get: impl Fn(&str) -> Option<String>) -> Result<Option<(usize, usize)>, RankError> {
+    let number = |names: [&str; 2]| names.iter().find_map(|name| get(name)?.parse::<usize>().ok());
+    Ok(match place(&get)? {
+        Place::Alone => None,
+        Place::Local { rank, size, .. } => Some((rank, size)),
+        Place::Mpi => number(["OMPI_COMM_WORLD_RANK", "PMI_RANK"]).zip(number(["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])),
+    })
+}
+
 /// How long ranks wait for each other.
 ///
 /// # Errors
@@ -117,6 +130,10 @@ mod tests {
         let torchrun = [("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "2"), ("MASTER_PORT", "29500")];
         let Ok(Place::Local { folder, rank: 1, size: 2 }) = of(&torchrun) else { panic!("{:?}", of(&torchrun)) };
         assert!(folder.to_string_lossy().ends_with("-29500"), "{folder:?}");
+        let told_by_mpi = [("PMI_RANK", "1"), ("PMI_SIZE", "4")];
+        let get =
+            |name: &str| told_by_mpi.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        assert_eq!((numbers(get), numbers(|_| None)), (Ok(Some((1, 4))), Ok(None)));
         let told = |name: &'static str, value| of(&[&torchrun[..], &[(name, value)]].concat());
         assert_eq!(told("STREAMVM_RANKS", "alone"), Ok(Place::Alone));
         assert_eq!(told("STREAMVM_RANKS", "mpi"), Ok(Place::Mpi));

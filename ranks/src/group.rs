@@ -1,7 +1,6 @@
 //! [`Group`]: ranks that communicate, and the collectives over them.
 
 use std::fmt;
-use std::panic::Location;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use streamvm::ep::{Operation, Unfinished};
@@ -381,7 +380,7 @@ impl Group {
     /// The tensors do not fit the reduction, or each other.
     #[track_caller]
     fn call(&self, verb: Verb, name: &str, by: Option<Reduction>, tensors: &[&Tensor]) -> Result<Call, Error> {
-        let place = Location::caller();
+        let site = Site::caller();
         let dtype = match tensors {
             [] if verb == Verb::Barrier => DType::U8,
             [] => return Err(refused(name, "there is no tensor")),
@@ -408,8 +407,7 @@ impl Group {
             _ => String::new(),
         };
         let what: Vec<String> = tensors.iter().map(|x| format!(" {}", described(x))).collect();
-        let text =
-            format!("{name}{by}{peer}{} over {} ({}:{})", what.concat(), self.name(), place.file(), place.line());
+        let text = format!("{name}{by}{peer}{} over {} ({}:{})", what.concat(), self.name(), site.file(), site.line());
         Ok(Call { verb, dtype, count: tensors.first().map_or(0, |x| x.numel()), mean, text })
     }
 

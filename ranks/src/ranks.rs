@@ -43,6 +43,15 @@ impl Ranks {
         }
     }
 
+    /// The number of this process among the ranks of its job, and their number, as the environment has them, without starting: `None` if it is no rank of a job, or if
+    /// the launcher does not say.
+    ///
+    /// # Errors
+    /// The environment contradicts itself.
+    pub fn of_environment() -> Result<Option<(usize, usize)>, RankError> {
+        environment::numbers(|name| std::env::var(name).ok())
+    }
+
     /// A rank of an MPI job. MPI is loaded now: the library that `STREAMVM_MPI` names, that beside `mpirun`, or that of the system. Blocks until all ranks have
     /// joined.
     ///

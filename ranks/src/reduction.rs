@@ -36,8 +36,8 @@ impl Reduction {
         }
     }
 
-    /// Why it does not take the dtype.
-    pub(crate) fn refuses(self, dtype: DType) -> Option<String> {
+    /// Why it does not take the dtype; `None` if it does.
+    pub fn refuses(self, dtype: DType) -> Option<String> {
         let float = matches!(dtype, DType::F16 | DType::BF16 | DType::F32 | DType::F64);
         match self {
             Reduction::Mean if !float => {

@@ -64,7 +64,10 @@ fn each_file<'a>(block: &'a Block, found: &mut impl FnMut(&'a Spanned<String>, b
             StatementKind::Run(run) => run.feeds.iter().for_each(|feed| each_load(feed, found)),
             // A program names no file.
             StatementKind::Program(_) => {}
-            StatementKind::Device { .. } | StatementKind::Refill { .. } | StatementKind::PrintText(_) => {}
+            StatementKind::Device { .. }
+            | StatementKind::Refill { .. }
+            | StatementKind::Collective { .. }
+            | StatementKind::PrintText(_) => {}
         }
     }
 }

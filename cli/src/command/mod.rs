@@ -31,6 +31,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use streamvm_ranks::Ranks;
+
 pub use exit::{Exit, written};
 pub use script_options::ScriptOptions;
 
@@ -50,7 +52,7 @@ use crate::execute::engine_options::EngineOptions;
 use crate::execute::races;
 use crate::execute::run::{Engine, Stop, run};
 use crate::files::output::{OutputFile, end_unfinished};
-use crate::syntax::ast::Block;
+use crate::syntax::ast::{Block, has_collectives};
 use crate::syntax::diagnostic::{Diagnostic, render_all};
 use crate::syntax::lexer::{TokenKind, tokenize};
 use crate::syntax::parser::parse;
@@ -64,7 +66,16 @@ fn prepare(
     err: &mut dyn Write,
 ) -> io::Result<Option<(Source, Block, Devices)>> {
     let source = match Source::read(&options.file) {
-        Ok(source) => source,
+        Ok(mut source) => match Ranks::of_environment() {
+            Ok(numbers) => {
+                numbers.into_iter().for_each(|(rank, size)| source.set_rank(rank, size));
+                source
+            }
+            Err(error) => {
+                writeln!(err, "error: {error}")?;
+                return Ok(None);
+            }
+        },
         Err(ReadError::File(message)) => {
             writeln!(err, "{message}")?;
             return Ok(None);
@@ -114,6 +125,13 @@ pub fn run_script(
 ) -> io::Result<Exit> {
     let Some((source, script, devices)) = prepare(options, engine, false, err)? else {
         return Ok(Exit::Rejected);
+    };
+    let ranks = match has_collectives(&script).then(Ranks::start).transpose() {
+        Ok(ranks) => ranks,
+        Err(error) => {
+            writeln!(err, "error: {error}")?;
+            return Ok(Exit::Failed);
+        }
     };
     let (mut outputs, writers) = match Outputs::begin(options) {
         Ok(begun) => begun,
@@ -175,6 +193,7 @@ pub fn run_script(
         compiled: compile_options.as_ref(),
         timed: options.profile.then_some(&*timed),
         most_rounds: options.most_rounds,
+        world: ranks.as_ref().map(Ranks::world),
         ..Engine::new(&vm)
     };
     let mut result = run(here, &source, &script, &devices, out, outputs.dump.as_mut());
@@ -200,6 +219,10 @@ pub fn run_script(
     messages.extend(report.err());
     messages.extend(last.err());
     let exit = exit?;
+    // A rank that has failed ends without this, so that the others learn of it.
+    if exit == Exit::Fine {
+        messages.extend(ranks.and_then(|ranks| ranks.finish().err()).map(|error| format!("error: {error}")));
+    }
     messages.iter().try_for_each(|message| writeln!(err, "{message}"))?;
     Ok(if messages.is_empty() { exit } else { Exit::Failed })
 }

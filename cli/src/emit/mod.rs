@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use streamvm_files::{TensorFile, check_savable};
+use streamvm_ranks::Group;
 
 use crate::base::engine::{
     BuildError, DType, DeviceId, Error, Generator, InstructionList, InstructionsBuilder, MemoryKind, Place, Shape,
@@ -33,7 +34,9 @@ use crate::base::spelling::did_you_mean;
 use crate::emit::devices::Devices;
 use crate::emit::programs::Defined;
 use crate::files::place::resolve;
-use crate::syntax::ast::{Expr, ExprKind, Feed, FeedAxis, Number, PlaceRef, Size, Statement, StatementKind, Target};
+use crate::syntax::ast::{
+    CollectiveCall, Expr, ExprKind, Feed, FeedAxis, Number, PlaceRef, Size, Statement, StatementKind, Target,
+};
 use crate::syntax::diagnostic::Diagnostic;
 use crate::syntax::source::{Source, Span, Spanned};
 
@@ -181,6 +184,8 @@ pub struct Emitter<'a> {
     /// The random generator of each seed; a generator goes on from call to call.
     generators: HashMap<u64, Generator>,
     programs: HashMap<String, Arc<Defined>>,
+    /// The ranks of the job, once it runs. A check and a plan have none.
+    world: Option<Group>,
     /// The steps of all programs so far, wrong ones among them.
     recorded_steps: usize,
     /// Programs whose block was wrong: an error about such a program is marked as an echo.
@@ -202,9 +207,49 @@ impl<'a> Emitter<'a> {
             lane: 0,
             generators: HashMap::new(),
             programs: HashMap::new(),
+            world: None,
             recorded_steps: 0,
             poisoned_programs: HashSet::new(),
         }
+    }
+
+    /// The emitter of a rank of a job: its collectives communicate.
+    #[must_use]
+    pub fn over(self, world: Option<Group>) -> Self {
+        Self { world, ..self }
+    }
+
+    /// Emits a collective in place.
+    fn collective(&mut self, call: &CollectiveCall, target: &Target) -> Result<(), Diagnostic> {
+        let tensor = self.target(target)?;
+        let span = target.name.span;
+        let refused = |error: Error| Diagnostic::new(span, error.without_call());
+        let Some(world) = &self.world else {
+            // Without ranks, the instruction stands in the list under the name that it has in a run.
+            return match call {
+                CollectiveCall::AllReduce(by) => match by.refuses(tensor.dtype()) {
+                    Some(why) => Err(Diagnostic::new(span, format!("all_reduce: {why}"))),
+                    None => self.placeholder(format!("all_reduce {by}"), &tensor).map_err(refused),
+                },
+                CollectiveCall::Broadcast { from } => {
+                    self.placeholder(format!("broadcast from {}", from.value), &tensor).map_err(refused)
+                }
+            };
+        };
+        match call {
+            CollectiveCall::AllReduce(by) => {
+                world.all_reduce_in_place(&mut self.builder, &[&tensor], *by).map_err(refused)
+            }
+            CollectiveCall::Broadcast { from } => world
+                .broadcast(&mut self.builder, &tensor, from.value as usize)
+                .map_err(|error| Diagnostic::new(from.span, error.without_call())),
+        }
+    }
+
+    fn placeholder(&mut self, name: String, tensor: &Tensor) -> Result<(), Error> {
+        let name = format!("{name} {}{} over world", tensor.dtype(), tensor.shape());
+        self.builder.on_collective().push(name, DeviceId::cpu(0), [tensor.update()], || Ok(()));
+        Ok(())
     }
 
     /// The instructions since the last [`Emitter::take_list`].
@@ -309,6 +354,7 @@ impl<'a> Emitter<'a> {
                     .map_err(|error| Diagnostic::new(target.name.span, error.without_call()))?;
                 Ok(Wanted::Nothing)
             }
+            StatementKind::Collective { call, target } => self.collective(call, target).map(|()| Wanted::Nothing),
             StatementKind::Print(value) => Ok(Wanted::One(self.host_value(value)?)),
             StatementKind::Save { value, path } => {
                 let tensor = self.host_value(value)?;

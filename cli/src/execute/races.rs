@@ -52,8 +52,7 @@ pub(crate) fn find(
         Diagnostic::new(Span::default(), format!("the simulated engine cannot be started: {error}"))
     })?;
     let dry = DryRun::default();
-    let engine =
-        Engine { vm: &vm, memory: options.memory(), compiled: None, timed: None, most_rounds: None, dry: Some(&dry) };
+    let engine = Engine { memory: options.memory(), dry: Some(&dry), ..Engine::new(&vm) };
     let ran = run(engine, source, script, &devices, &mut io::sink(), None);
     let found: Vec<Diagnostic> = vm.races().iter().map(|finding| tell(finding, source)).collect();
     let mut notes = dry.into_left_out();

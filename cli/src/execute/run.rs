@@ -13,6 +13,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use streamvm_files::{Array, Data, TensorFile};
+use streamvm_ranks::Group;
 
 use crate::base::engine::{
     Access, Cause, CompileOptions, DeviceError, Error, Executable, InstructionList, Place, Site, Tensor, Vm, scope,
@@ -78,6 +79,8 @@ pub struct Engine<'a> {
     /// How many rounds the `while` loops of one run of a program may make together, and those outside of programs; `None` for the default
     /// of the compiler.
     pub most_rounds: Option<u64>,
+    /// The ranks of the job, for a script with collectives.
+    pub world: Option<&'a Group>,
     /// Where the compiled programs are kept, with the times of their steps, if these are wanted.
     pub(crate) timed: Option<&'a Mutex<Vec<Executable>>>,
     /// For a dry run, which writes no file: it keeps saved tensors in memory for later loads, and runs at most the rounds that
@@ -88,7 +91,7 @@ pub struct Engine<'a> {
 impl<'a> Engine<'a> {
     /// An engine without limits and observers, which emits the statements of programs.
     pub fn new(vm: &'a Vm) -> Engine<'a> {
-        Engine { vm, memory: None, compiled: None, most_rounds: None, timed: None, dry: None }
+        Engine { vm, memory: None, compiled: None, most_rounds: None, world: None, timed: None, dry: None }
     }
 }
 
@@ -140,6 +143,7 @@ pub fn run(
 ) -> Result<(), Stop> {
     let unwritten = Unwritten::default();
     let emitter = Emitter::new(source, devices, FromFiles { engine, unwritten: unwritten.clone() });
+    let emitter = emitter.over(engine.world.cloned());
     let mut runner = Runner {
         vm: engine.vm,
         dry: engine.dry.map(|dry| (dry, unwritten)),

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use streamvm_ranks::Reduction;
+
 use crate::base::engine::{Convolution, DType, DeviceId, Op, Pooling};
 use crate::syntax::source::{Span, Spanned};
 
@@ -49,6 +51,13 @@ pub enum StatementKind {
         value: Spanned<Number>,
         /// `on lane N`.
         lane: Option<Spanned<u32>>,
+    },
+    /// `all_reduce x sum over world`, `broadcast x from 0 over world`
+    Collective {
+        /// What the ranks do.
+        call: CollectiveCall,
+        /// The tensor, or the part of one, that each rank gives and gets.
+        target: Target,
     },
     /// `print "text"`
     PrintText(String),
@@ -118,6 +127,31 @@ pub enum StatementKind {
     Program(Arc<ProgramBlock>),
     /// `let y = run layer x`
     Run(RunCall),
+}
+
+/// Whether a statement of a script, or of its blocks, is a collective.
+pub fn has_collectives(block: &Block) -> bool {
+    block.iter().any(|statement| match &statement.kind {
+        StatementKind::Collective { .. } => true,
+        StatementKind::Repeat { body, .. }
+        | StatementKind::While { body, .. }
+        | StatementKind::Time { body, .. }
+        | StatementKind::Scope { body, .. } => has_collectives(body),
+        StatementKind::If { then, otherwise, .. } => has_collectives(then) || has_collectives(otherwise),
+        _ => false,
+    })
+}
+
+/// A collective between the ranks of a job.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CollectiveCall {
+    /// Combines the elements of all ranks.
+    AllReduce(Reduction),
+    /// Gives the elements of one rank to all others.
+    Broadcast {
+        /// That rank.
+        from: Spanned<u32>,
+    },
 }
 
 /// A program: statements that run as a whole, with named inputs and results.

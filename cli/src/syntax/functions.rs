@@ -263,12 +263,14 @@ pub(crate) enum First {
     Scope,
     Program,
     Run,
+    AllReduce,
+    Broadcast,
     /// `fill` is a function, too.
     Fill,
 }
 
 /// The first words of these statements. The parser and its messages have this table alone.
-const STATEMENTS: [(&str, First); 13] = [
+const STATEMENTS: [(&str, First); 15] = [
     ("device", First::Device),
     ("let", First::Let),
     ("print", First::Print),
@@ -281,6 +283,8 @@ const STATEMENTS: [(&str, First); 13] = [
     ("scope", First::Scope),
     ("program", First::Program),
     ("run", First::Run),
+    ("all_reduce", First::AllReduce),
+    ("broadcast", First::Broadcast),
     ("fill", First::Fill),
 ];
 

@@ -76,6 +76,8 @@ pub struct Source {
     is_ascii: bool,
     /// The parts of the text that have a site, by line and column of their first character.
     sites: RefCell<HashMap<(u32, u32), Span>>,
+    /// The number of this process among the ranks of its job, and their number: for names of files.
+    rank: (usize, usize),
 }
 
 /// Why a script could not be read.
@@ -93,7 +95,7 @@ impl Source {
         let text = text.into();
         let line_starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         let (is_ascii, sites) = (text.is_ascii(), RefCell::default());
-        Self { name: printable(&name.into()), folder: folder.into(), text, line_starts, is_ascii, sites }
+        Self { name: printable(&name.into()), folder: folder.into(), text, line_starts, is_ascii, sites, rank: (0, 1) }
     }
 
     /// A script from bytes that should be UTF-8.
@@ -162,10 +164,19 @@ impl Source {
         &self.text
     }
 
-    /// A path of the script, as a path of this process.
+    /// A path of the script, as a path of this process, with the rank and the number of ranks in place of `{rank}` and `{world_size}`.
     #[must_use]
     pub fn resolve(&self, path: &str) -> PathBuf {
-        self.folder.join(path)
+        if !path.contains('{') {
+            return self.folder.join(path);
+        }
+        let (rank, size) = self.rank;
+        self.folder.join(path.replace("{rank}", &rank.to_string()).replace("{world_size}", &size.to_string()))
+    }
+
+    /// Sets what `{rank}` and `{world_size}` stand for in names of files; 0 and 1 before.
+    pub fn set_rank(&mut self, rank: usize, size: usize) {
+        self.rank = (rank, size);
     }
 
     /// The text of a span; empty if the span is not one of this source.

@@ -72,3 +72,81 @@ fn a_signal_ends_the_ranks_too() {
         assert!(!PathBuf::from(format!("/proc/{}", process(rank).trim())).exists(), "rank {rank} is left");
     }
 }
+
+#[test]
+fn ranks_of_a_script_communicate_and_have_files_of_their_own() {
+    let folder = TempDir::new().unwrap();
+    let script = "let a = arange i64 0 6 1 on cpu:0\nsave a \"all.npy\"\n\
+        let x = fill f32 2 3 value 2 on cpu:0\nall_reduce x sum over world\n\
+        let m = fill f32 value 4 on cpu:0\nall_reduce m mean over world\n\
+        let r = load \"rank-{rank}-of-{world_size}.npy\"\nlet s = copy r to cpu:0\n\
+        if yes {\n  broadcast s from 2 over world\n}\n\
+        save s \"out-{rank}.npy\"\nsave x \"sum-{rank}.npy\"\nexpect m == 4\n";
+    let script = format!("let yes = fill bool value true on cpu:0\n{script}").replace("save a \"all.npy\"\n", "");
+    let script = script.replace("let a = arange i64 0 6 1 on cpu:0\n", "");
+    fs::write(folder.path().join("ranks.svm"), script).unwrap();
+    for rank in 0..3 {
+        let each = format!("let a = fill i64 2 value {rank} on cpu:0\nsave a \"rank-{rank}-of-3.npy\"\n");
+        fs::write(folder.path().join("each.svm"), each).unwrap();
+        assert_eq!(streamvm(folder.path(), ["run", "each.svm"]).code, 0);
+    }
+    let run = [env!("CARGO_BIN_EXE_streamvm"), "run", "ranks.svm"];
+    let output = streamvm(folder.path(), [&["launch", "-n", "3"][..], &run].concat());
+    assert_eq!(output.code, 0, "{}{}", output.stdout, output.stderr);
+    let compare = "expect load \"sum-1.npy\" == fill f32 2 3 value 6 on host\nexpect load \"out-0.npy\" == load \"rank-2-of-3.npy\"\n";
+    fs::write(folder.path().join("compare.svm"), compare).unwrap();
+    let output = streamvm(folder.path(), ["run", "compare.svm"]);
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    // Alone it is a job of one rank.
+    fs::write(
+        folder.path().join("alone.svm"),
+        "let x = fill i32 4 value 7 on cpu:0\nall_reduce x prod over world\nprint x\n",
+    )
+    .unwrap();
+    let output = streamvm(folder.path(), ["run", "alone.svm"]);
+    assert!(output.code == 0 && output.stdout.contains("[7, 7, 7, 7]"), "{}{}", output.stdout, output.stderr);
+}
+
+#[test]
+fn wrong_collectives_of_a_script_are_told_at_their_place() {
+    let folder = TempDir::new().unwrap();
+    let cases = [
+        (
+            "let x = fill i32 4 value 7 on cpu:0\nall_reduce x mean over world\n",
+            "a.svm:2:12: error: all_reduce: the mean of i32 is not defined",
+        ),
+        ("all_reduce y sum over world\n", "a.svm:1:12: error: "),
+        (
+            "let x = fill i32 4 value 7 on cpu:0\nall_reduce x total over world\n",
+            "a.svm:2:14: error: expected how the elements",
+        ),
+        ("let x = fill i32 4 value 7 on cpu:0\nall_reduce x sum\n", "a.svm:2:17: error: expected `over`"),
+        (
+            "let x = fill i32 4 value 7 on cpu:0\nbroadcast x from -1 over world\n",
+            "a.svm:2:18: error: ranks are numbered from 0",
+        ),
+        (
+            "program p (x i32 4 on cpu:0) -> x {\n  all_reduce x sum over world\n}\n",
+            "a.svm:2:3: error: a collective cannot be part of a program",
+        ),
+    ];
+    for (text, says) in cases {
+        fs::write(folder.path().join("a.svm"), text).unwrap();
+        for action in ["check", "run"] {
+            let output = streamvm(folder.path(), [action, "a.svm"]);
+            assert!(output.code == 2 && output.stderr.starts_with(says), "{text}: {}", output.stderr);
+        }
+    }
+    // Which ranks there are is known when it runs.
+    fs::write(folder.path().join("a.svm"), "let x = fill i32 4 value 7 on cpu:0\nbroadcast x from 1 over world\n")
+        .unwrap();
+    assert_eq!(streamvm(folder.path(), ["check", "a.svm"]).code, 0);
+    let output = streamvm(folder.path(), ["run", "a.svm"]);
+    assert!(
+        output.code == 1
+            && output.stderr.contains("a.svm:2:18: error: ")
+            && output.stderr.contains("there is no rank 1"),
+        "{}",
+        output.stderr
+    );
+}

@@ -151,7 +151,9 @@ impl<'a> Walk<'a> {
                     self.expression(value);
                     self.used(&target.name.value);
                 }
-                StatementKind::Refill { target, .. } => self.used(&target.name.value),
+                StatementKind::Refill { target, .. } | StatementKind::Collective { target, .. } => {
+                    self.used(&target.name.value);
+                }
                 // The first round decides: in later ones the names of the body are bound.
                 StatementKind::Repeat { body, .. } | StatementKind::Scope { body, .. } => self.block(body),
                 StatementKind::While { condition, body } => {
