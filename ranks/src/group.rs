@@ -1,9 +1,10 @@
 //! [`Group`]: ranks that communicate, and the collectives over them.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use streamvm::ep::{Operation, Unfinished};
+use streamvm::ep::{MAX_WRITES, Operand, Operation, Unfinished};
 use streamvm::{BuildError, DType, Error, FnContext, FnError, Site, Tensor};
 
 use crate::draft::{Draft, Ends};
@@ -11,10 +12,10 @@ use crate::issue::{Collective, Issue};
 use crate::order::{Asking, Comparing, Log};
 use crate::reduction::Reduction;
 use crate::session::Session;
-use crate::transport::{Capabilities, Communicator, Piece, RankError, Staged, Transfer, Verb};
+use crate::transport::{Capabilities, Communicator, Piece, RankError, Staged, Transfer, Verb, without_line};
 
-/// Ranks that communicate. Clones are the same group. It may be used by several engines of a process and from any thread, but the collectives of a group must be
-/// issued in the same order on all of its ranks; see [the crate's page](crate).
+/// Ranks that communicate. Clones are the same group. It may be used from any thread, but the collectives of a group must be issued in the same order on all of its
+/// ranks, and to one engine; see [the crate's page](crate).
 #[derive(Clone)]
 pub struct Group {
     inner: Arc<Inner>,
@@ -34,7 +35,9 @@ struct Inner {
     checks: OnceLock<Result<Checks, RankError>>,
     /// The lanes of messages, by the other rank and whether it sends them.
     messages: Mutex<Vec<(usize, bool, u32)>>,
-    /// The members of subgroups made so far, with the number of times: members know no other subgroups than their own, so each list is counted by itself.
+    /// The lanes on which a collective is under way.
+    active: Mutex<Vec<u32>>,
+    /// The subgroups made so far, by their members, with their number. Counted for each list of members, because a rank knows only of the subgroups that it is in.
     subgroups: Mutex<Vec<(Vec<usize>, u64)>>,
 }
 
@@ -59,7 +62,8 @@ impl Group {
         let asks = session.asks && !Communicator::capabilities(&*communicator).checks_order;
         let (log, checks, messages, subgroups) =
             (Mutex::default(), OnceLock::new(), Mutex::default(), Mutex::default());
-        let inner = Inner { name, communicator, session, lane, asks, log, checks, messages, subgroups };
+        let active = Mutex::default();
+        let inner = Inner { name, communicator, session, lane, asks, log, checks, messages, active, subgroups };
         Group { inner: Arc::new(inner) }
     }
 
@@ -148,7 +152,7 @@ impl Group {
     /// shares bytes with another one.
     ///
     /// # Errors
-    /// As [`all_reduce`](Group::all_reduce); there is no tensor, or their dtypes differ.
+    /// As [`all_reduce`](Group::all_reduce); there is no tensor, there are more than 64, or their dtypes differ.
     #[track_caller]
     pub fn all_reduce_in_place<I: Issue>(
         &self,
@@ -156,6 +160,13 @@ impl Group {
         tensors: &[&Tensor],
         by: Reduction,
     ) -> Result<I::Issued, Error> {
+        if tensors.len() > MAX_WRITES {
+            let why = format!(
+                "{} tensors are more than one collective takes, which is {MAX_WRITES}; use several",
+                tensors.len()
+            );
+            return Err(refused("all_reduce", &why));
+        }
         let mut call = self.call(Verb::AllReduce(by.fold()), "all_reduce", Some(by), tensors)?;
         call.count = tensors.iter().map(|x| x.numel()).sum();
         let mut draft = Draft::default();
@@ -333,8 +344,9 @@ impl Group {
         self.issue(issuer, draft, call)
     }
 
-    /// Checks that all ranks have issued the same collectives on this group, in the same order, since the last check: each rank calls this at the same places of
-    /// its program, such as the end of a step of training. The first call on a group blocks until all ranks make it; the check itself is an instruction. If it fails,
+    /// Checks that all ranks have issued the same collectives on this group, in the same order, by eager calls and lists: each rank calls this at the same places of
+    /// its program, such as the end of a step of training. Collectives of compiled programs are checked by themselves where [`Capabilities::checks_order`] holds, or
+    /// with `STREAMVM_CHECK_ORDER=1`. The first call on a group blocks until all ranks make it; the check itself is an instruction. If it fails,
     /// its error names this rank's call and that of a rank that differs, with both lines, and the group cannot be used any longer. Over MPI collectives that hang
     /// because of it cannot be ended, so all ranks are ended some seconds later, unless MPI is fault tolerant.
     ///
@@ -350,7 +362,10 @@ impl Group {
         let (group, lane) = made.clone().map_err(|error| refused("check_order", &error.to_string()))?;
         let of = self.inner.communicator.clone();
         let mine = self.inner.log.lock().unwrap_or_else(PoisonError::into_inner).snapshot();
-        let code = Arc::new(move |_: &mut FnContext<'_>| -> Result<(), FnError> {
+        let code = Arc::new(move |context: &mut FnContext<'_>| -> Result<(), FnError> {
+            if context.skipped {
+                return Ok(());
+            }
             Err(Box::new(Unfinished(Box::new(Comparing::start(&group, &of, mine.clone())?))))
         });
         let name = format!("check_order of {}", self.name());
@@ -406,7 +421,10 @@ impl Group {
             Verb::Broadcast(root) | Verb::Scatter(root) | Verb::Receive(root) => format!(" from {root}"),
             _ => String::new(),
         };
-        let what: Vec<String> = tensors.iter().map(|x| format!(" {}", described(x))).collect();
+        let what: Vec<String> = match tensors {
+            [_, _, _, _, _, ..] => vec![bucket(tensors)],
+            few => few.iter().map(|x| format!(" {}", described(x))).collect(),
+        };
         let text = format!("{name}{by}{peer}{} over {} ({}:{})", what.concat(), self.name(), site.file(), site.line());
         Ok(Call { verb, dtype, count: tensors.first().map_or(0, |x| x.numel()), mean, text })
     }
@@ -419,15 +437,16 @@ impl Group {
             Verb::Receive(from) => self.message_lane(from, false),
             _ => self.inner.lane,
         };
-        let name = call.text.rsplit_once(" (").map_or(call.text.as_str(), |(name, _)| name).to_owned();
-        if !matches!(call.verb, Verb::Send(_) | Verb::Receive(_)) {
-            let mut log = self.inner.log.lock().unwrap_or_else(PoisonError::into_inner);
-            log.add(call.verb, call.dtype, call.count, &call.text);
-        }
+        let name = without_line(&call.text).to_owned();
+        let logged = (I::AT_ONCE && !call.is_message()).then(|| call.text.clone());
         let (inner, Draft { before, uses, ends, after }) = (self.inner.clone(), draft);
-        let code = Arc::new(move |context: &mut FnContext<'_>| inner.start(context, call.clone(), &ends));
+        let code = Arc::new(move |context: &mut FnContext<'_>| inner.start(context, call.clone(), &ends, lane));
         let (before, after) = (before.finish(), after.finish());
-        issuer.issue(Collective { before, name, lane, uses, code, after })
+        let issued = issuer.issue(Collective { before, name, lane, uses, code, after })?;
+        if let Some(text) = logged {
+            self.inner.log.lock().unwrap_or_else(PoisonError::into_inner).add(&text);
+        }
+        Ok(issued)
     }
 
     /// The lane of the messages to or from a rank.
@@ -475,32 +494,112 @@ impl Group {
     }
 }
 
+impl Call {
+    fn is_message(&self) -> bool {
+        matches!(self.verb, Verb::Send(_) | Verb::Receive(_))
+    }
+
+    /// The elements that one tensor has before and after the collective, in a group of `size` ranks, if `elements` is what [`Ends`] has.
+    fn elements(&self, elements: usize, size: usize) -> (usize, usize) {
+        match self.verb {
+            Verb::AllGather | Verb::Gather(_) => (elements, elements * size),
+            Verb::ReduceScatter(_) => (elements, elements / size),
+            Verb::Scatter(_) => (elements * size, elements),
+            _ => (elements, elements),
+        }
+    }
+}
+
 impl Inner {
     /// Starts a collective, over the operands of its function.
     ///
     /// # Errors
-    /// Always: the answer that an operation has been started is one, too.
-    fn start(&self, context: &mut FnContext<'_>, call: Call, ends: &[Ends]) -> Result<(), FnError> {
-        let operands = context.take_all()?;
-        if let Some(gap) = operands.iter().find(|operand| !operand.is_contiguous()) {
-            return Err(format!("an operand has gaps: {:?}", gap.layout()).into());
+    /// Always: the answer that an operation has been started is one, too. Or the operands are not those that the collective was made for, or the group is in use.
+    fn start(
+        self: &Arc<Self>,
+        context: &mut FnContext<'_>,
+        call: Call,
+        ends: &[Ends],
+        lane: u32,
+    ) -> Result<(), FnError> {
+        if context.skipped {
+            let what = format!(
+                "rank {} has skipped `{}`, because what it reads has failed",
+                self.communicator.rank(),
+                call.text
+            );
+            self.communicator.give_up(&RankError::Broken(what));
+            return Ok(());
         }
-        let input = |at: Option<usize>| at.map_or(std::ptr::null(), |at| operands[at].ptr().cast_const());
-        let output = |at: Option<usize>| at.map_or(std::ptr::null_mut(), |at| operands[at].ptr());
-        let pieces: Vec<Piece> = ends
-            .iter()
-            .map(|ends| Piece { input: input(ends.input), output: output(ends.output), elements: ends.elements })
-            .collect();
+        let operands = context.take_all()?;
+        let size = self.communicator.size();
+        // The code of a step may be called with other operands than it was made for.
+        let address = |at: Option<usize>, elements: usize, writes: bool| -> Result<*mut u8, FnError> {
+            let Some(at) = at else { return Ok(std::ptr::null_mut()) };
+            let fits = |operand: &&Operand<'_>| {
+                let is_like = operand.dtype() == call.dtype && operand.layout().elements() == elements;
+                is_like && operand.is_contiguous() && (!writes || operand.access().writes())
+            };
+            let found = operands.get(at).filter(fits).map(Operand::ptr);
+            found.ok_or_else(|| format!("operand {at} does not fit `{}`", call.text).into())
+        };
+        let mut pieces = Vec::with_capacity(ends.len());
+        for ends in ends {
+            let (read, written) = call.elements(ends.elements, size);
+            let (input, output) = (address(ends.input, read, false)?, address(ends.output, written, true)?);
+            pieces.push(Piece { input: input.cast_const(), output, elements: ends.elements });
+        }
+        let active = Active::enter(self, lane)?;
         let group = self.communicator.clone();
-        let operation = match self.asks && !matches!(call.verb, Verb::Send(_) | Verb::Receive(_)) {
+        let operation = match self.asks && !call.is_message() {
             false => begin(&*group, &call, &pieces)?,
             true => {
-                let asked = (call.verb, call.dtype, call.count, call.text.as_str());
                 let (of, later) = (group.clone(), call.clone());
-                Box::new(Asking::start(&group, asked, Box::new(move || begin(&*of, &later, &pieces)))?)
+                Box::new(Asking::start(&group, &call.text, Box::new(move || begin(&*of, &later, &pieces)))?)
             }
         };
-        Err(Box::new(Unfinished(operation)))
+        Err(Box::new(Unfinished(Box::new(OnLane { operation, _active: active }))))
+    }
+}
+
+/// While this lives, a collective is under way on a lane of a group.
+struct Active {
+    group: Arc<Inner>,
+    lane: u32,
+}
+
+impl Active {
+    /// # Errors
+    /// Another one is: two engines use the group.
+    fn enter(group: &Arc<Inner>, lane: u32) -> Result<Active, RankError> {
+        let mut active = group.active.lock().unwrap_or_else(PoisonError::into_inner);
+        if active.contains(&lane) {
+            let what = format!(
+                "two engines use the group {} at once; give each engine a group of its own (`Group::subgroup`)",
+                group.name
+            );
+            return Err(RankError::Argument(what));
+        }
+        active.push(lane);
+        Ok(Active { group: group.clone(), lane })
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.group.active.lock().unwrap_or_else(PoisonError::into_inner).retain(|lane| *lane != self.lane);
+    }
+}
+
+/// An operation, with the lane that it occupies.
+struct OnLane {
+    operation: Box<dyn Operation>,
+    _active: Active,
+}
+
+impl Operation for OnLane {
+    fn poll(&mut self) -> Result<bool, FnError> {
+        self.operation.poll()
     }
 }
 
@@ -528,6 +627,15 @@ impl fmt::Debug for Group {
 fn refused(name: &str, why: &str) -> Error {
     let error = BuildError::Collective { name: name.to_owned(), why: why.to_owned() };
     Error::Build { error, call: None, site: Site::caller() }
+}
+
+/// A bucket of many tensors in few words, which differ where the shapes do.
+fn bucket(tensors: &[&Tensor]) -> String {
+    let mut hasher = DefaultHasher::new();
+    tensors.iter().for_each(|x| x.dims().hash(&mut hasher));
+    let elements: usize = tensors.iter().map(|x| x.numel()).sum();
+    let dtype = tensors.first().map_or(DType::U8, |x| x.dtype());
+    format!(" {} tensors of {dtype} with {elements} elements (shapes {:08x})", tensors.len(), hasher.finish() as u32)
 }
 
 fn described(x: &Tensor) -> String {

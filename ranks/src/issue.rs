@@ -18,6 +18,9 @@ pub trait Issue {
     /// What a collective without a result returns: a ticket of an engine, `()` of others.
     type Issued;
 
+    /// Whether the collective is issued once, by this call. A step of a program is issued by each run.
+    const AT_ONCE: bool = true;
+
     /// Takes the instructions.
     ///
     /// # Errors
@@ -78,6 +81,8 @@ impl Issue for &mut InstructionsBuilder {
 
 impl Issue for &Recorder {
     type Issued = ();
+
+    const AT_ONCE: bool = false;
 
     #[track_caller]
     fn issue(self, mut collective: Collective) -> Result<(), Error> {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use streamvm::ep::Operation;
 use streamvm::{DType, FnError};
 
-use crate::transport::{Communicator, Fold, RankError, Transfer, Verb};
+use crate::transport::{Communicator, Fold, RankError, Transfer, Verb, without_line};
 
 /// Bytes of a call in an exchange: the hash of what must be the same, the length of the text, the text.
 const RECORD: usize = 256;
@@ -29,9 +29,9 @@ const KEPT: usize = 64;
 struct Record([u8; RECORD]);
 
 impl Record {
-    fn new(verb: Verb, dtype: DType, count: usize, text: &str) -> Record {
+    fn new(text: &str) -> Record {
         let mut hasher = DefaultHasher::new();
-        (verb, dtype.name(), count).hash(&mut hasher);
+        without_line(text).hash(&mut hasher);
         Record::with_hash(hasher.finish(), text)
     }
 
@@ -83,12 +83,8 @@ pub(crate) struct Asking {
 }
 
 impl Asking {
-    pub(crate) fn start(
-        group: &Arc<dyn Communicator>,
-        (verb, dtype, count, text): (Verb, DType, usize, &str),
-        begin: Begin,
-    ) -> Result<Asking, RankError> {
-        let mine = Record::new(verb, dtype, count, text);
+    pub(crate) fn start(group: &Arc<dyn Communicator>, text: &str, begin: Begin) -> Result<Asking, RankError> {
+        let mine = Record::new(text);
         let exchange = Exchange::start(&**group, mine.0.to_vec())?;
         Ok(Asking { group: group.clone(), asked: Some((exchange, begin)), begun: None })
     }
@@ -133,9 +129,9 @@ pub(crate) struct Log {
 
 impl Log {
     /// Notes a call.
-    pub(crate) fn add(&mut self, verb: Verb, dtype: DType, count: usize, text: &str) {
+    pub(crate) fn add(&mut self, text: &str) {
         let mut hasher = DefaultHasher::new();
-        (self.hash, verb, dtype.name(), count).hash(&mut hasher);
+        (self.hash, without_line(text)).hash(&mut hasher);
         (self.count, self.hash) = (self.count + 1, hasher.finish());
         if self.last.len() == KEPT {
             self.last.pop_front();
@@ -178,9 +174,10 @@ pub(crate) struct Comparing {
     /// The group whose calls are compared.
     of: Arc<dyn Communicator>,
     mine: Snapshot,
+    /// Before the numbers that it writes: if the comparison is dropped, the reduction is first.
+    hashes: Option<Box<dyn Operation>>,
     /// The number and the hash, with their complements: the largest of each on any rank are those of all only if all are equal.
     sums: Vec<u64>,
-    hashes: Option<Box<dyn Operation>>,
     tables: Option<Exchange>,
 }
 
@@ -215,13 +212,20 @@ impl Comparing {
             &table(rank)[place * RECORD..(place + 1) * RECORD]
         };
         let most = (0..self.group.size()).map(count).max().unwrap_or_default();
-        for number in most.saturating_sub(KEPT as u64)..most {
+        let first = most.saturating_sub(KEPT as u64);
+        for number in first..most {
             for other in (0..self.group.size()).filter(|&other| other != me) {
                 let text = |rank: usize| match number < count(rank) {
                     true => Record::text(record(rank, number)),
                     false => "nothing more".to_owned(),
                 };
                 let hash = |rank: usize| (number < count(rank)).then(|| Record::hash(record(rank, number)));
+                if hash(me) != hash(other) && number == first && first > 0 {
+                    let what = format!(
+                        "the ranks have called different collectives, the first of them before the last {KEPT}; check more often"
+                    );
+                    return RankError::Broken(what);
+                }
                 if hash(me) != hash(other) {
                     return RankError::Order { me, mine: text(me), other, theirs: text(other) };
                 }

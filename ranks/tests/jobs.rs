@@ -133,6 +133,7 @@ fn the_loss_of_a_rank_fails_the_collectives_of_the_others_and_the_rest_goes_on()
         ("kill-during", "rank 1 died"),
         ("leave", "rank 1 left the group"),
         ("panic", "rank 1 left the group"),
+        ("skip", "rank 1 has given the group up"),
     ] {
         others_say(&local(4, &["fault", fault]), what);
     }
@@ -141,14 +142,15 @@ fn the_loss_of_a_rank_fails_the_collectives_of_the_others_and_the_rest_goes_on()
 #[test]
 fn a_rank_that_stops_is_named_after_the_limit() {
     let job = std::thread::spawn(|| {
-        let limit = [("STREAMVM_RANKS_TIMEOUT", "0.5"), ("STREAMVM_TEST_STOPS", "1")];
+        let mark = std::process::id().to_string();
+        let limit = [("STREAMVM_RANKS_TIMEOUT", "0.5"), ("STREAMVM_TEST_STOPS", mark.as_str())];
         local_with(3, &["fault", "stop"], &limit)
     });
     // The stopped process never ends by itself.
     let begin = Instant::now();
     while !job.is_finished() && begin.elapsed() < LIMIT {
         std::thread::sleep(Duration::from_millis(50));
-        for process in processes_with("STREAMVM_TEST_STOPS=1") {
+        for process in processes_with(&format!("STREAMVM_TEST_STOPS={}", std::process::id())) {
             let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
             let stopped = stat.rsplit_once(')').is_some_and(|(_, state)| state.trim_start().starts_with('T'));
             if stopped && begin.elapsed() > Duration::from_secs(3) {
@@ -167,6 +169,7 @@ fn ranks_that_call_different_collectives_get_both_lines() {
         assert!(outputs[1].0 && outputs[1].1.contains("all_reduce sum f32[1000]"), "{}", outputs[1].1);
     }
     assert!(local(3, &["fault", "step"]).iter().all(|(success, _)| *success));
+    fine(3, &["fault", "length"]);
 }
 
 #[test]
@@ -229,8 +232,11 @@ struct Mpi {
 impl Mpi {
     fn all() -> Vec<Mpi> {
         let prefixes = std::env::var_os("STREAMVM_MPI_PREFIXES").unwrap_or_default();
-        let prefixes = std::env::split_paths(&prefixes).filter(|prefix| !prefix.as_os_str().is_empty());
-        prefixes.map(|prefix| Mpi { open: prefix.join("lib/libmpi.so.40").exists(), prefix }).collect()
+        let prefixes: Vec<PathBuf> =
+            std::env::split_paths(&prefixes).filter(|prefix| !prefix.as_os_str().is_empty()).collect();
+        let missing = prefixes.iter().find(|prefix| !prefix.join("bin/mpirun").exists());
+        assert_eq!(missing, None, "it has no mpirun");
+        prefixes.into_iter().map(|prefix| Mpi { open: prefix.join("lib/libmpi.so.40").exists(), prefix }).collect()
     }
 
     /// Runs a job by mpirun. Returns whether it succeeded, and what it printed, and checks that no process is left.
@@ -297,6 +303,8 @@ fn over_mpi_a_rank_that_is_lost_ends_the_job() {
 fn over_mpi_ranks_that_call_different_collectives_get_both_lines() {
     for mpi in Mpi::all() {
         let asks = mpi.variable("STREAMVM_CHECK_ORDER", "STREAMVM_CHECK_ORDER=1");
+        let (_, text) = mpi.job(3, &[], &["fault", "length"]);
+        assert!((0..3).all(|rank| text.contains(&format!("rank {rank} of 3: fine"))), "{text}");
         for (fault, options) in [("order", &asks[..]), ("shape", &asks), ("step", &[])] {
             let (_, text) = mpi.job(3, options, &["fault", fault]);
             let fine = (0..3).all(|rank| text.contains(&format!("rank {rank} of 3: fine")));
@@ -308,7 +316,7 @@ fn over_mpi_ranks_that_call_different_collectives_get_both_lines() {
 #[test]
 fn over_fault_tolerant_mpi_the_others_go_on() {
     for mpi in Mpi::all().into_iter().filter(|mpi| mpi.open) {
-        for fault in ["kill", "kill-during"] {
+        for fault in ["kill", "kill-during", "panic"] {
             let (_, text) = mpi.job(4, &["--with-ft", "ulfm"], &["fault", fault]);
             for rank in [0, 2, 3] {
                 let said = text

@@ -43,23 +43,26 @@ pub fn launch(ranks: usize, command: &[OsString], err: &mut dyn Write) -> io::Re
         end(&mut of_signal.lock().unwrap_or_else(PoisonError::into_inner));
         let _ended_anyway = std::fs::remove_dir_all(shared);
     });
+    // Held until all are started, so that a signal ends all of them.
+    let mut children = started.lock().unwrap_or_else(PoisonError::into_inner);
     for rank in 0..ranks {
         let mut one = Command::new(program);
-        one.args(arguments).env_remove("STREAMVM_RANKS").env("STREAMVM_RANKS_FOLDER", folder.path());
+        one.args(arguments).env("STREAMVM_RANKS", "local").env("STREAMVM_RANKS_FOLDER", folder.path());
         for (name, value) in [("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", ranks), ("LOCAL_WORLD_SIZE", ranks)]
         {
             one.env(name, value.to_string());
         }
         match one.spawn() {
-            Ok(child) => started.lock().unwrap_or_else(PoisonError::into_inner).push(child),
+            Ok(child) => children.push(child),
             Err(error) => {
-                end(&mut started.lock().unwrap_or_else(PoisonError::into_inner));
+                end(&mut children);
                 let program = printable(&program.to_string_lossy()).to_string();
                 writeln!(err, "error: cannot start {program} as rank {rank}: {error}")?;
                 return Ok(Exit::Rejected);
             }
         }
     }
+    drop(children);
     wait_for_all(&started, err)
 }
 

@@ -28,6 +28,9 @@ pub struct FnContext<'a> {
     pub raw: Option<&'a RawCall<'a>>,
     /// The stream and the operands, for a function of an engine that runs a prepared segment of a program; `reads` and `writes` are then empty.
     pub segment: Option<SegmentCall<'a>>,
+    /// The instruction is skipped, because something that it reads has failed. Functions on the collective streams of a CPU are called even so, without operands, so
+    /// that they can tell other ranks; what they return is ignored.
+    pub skipped: bool,
 }
 
 impl<'a> FnContext<'a> {
@@ -45,7 +48,7 @@ impl<'a> FnContext<'a> {
         // From here on only shared references exist; the exclusive borrow for `'a` keeps all other code from the operands.
         let operands: &'a [Operand<'a>] = operands;
         let (reads, writes) = (Reads { operands }, Writes { operands, taken: 0 });
-        Ok(FnContext { reads, writes, raw: None, segment: None })
+        Ok(FnContext { reads, writes, raw: None, segment: None, skipped: false })
     }
 
     /// Checks that no written operand shares bytes with another one.
@@ -125,9 +128,14 @@ impl<'a> FnContext<'a> {
         FnContext { segment: Some(call), ..FnContext::without_operands() }
     }
 
+    /// The context of a function whose instruction is skipped.
+    pub fn of_skipped() -> FnContext<'a> {
+        FnContext { skipped: true, ..FnContext::without_operands() }
+    }
+
     fn without_operands() -> FnContext<'a> {
         let (reads, writes) = (Reads { operands: &[] }, Writes { operands: &[], taken: 0 });
-        FnContext { reads, writes, raw: None, segment: None }
+        FnContext { reads, writes, raw: None, segment: None, skipped: false }
     }
 }
 

@@ -23,7 +23,7 @@ pub trait Operation: Send + Sync {
 ///
 /// Functions on the collective streams of a CPU may give it: the thread of these streams polls their operations side by side. A function on
 /// another stream that threads of the host run may, too, but its thread does nothing else until the operation is over. On a stream of a
-/// device that runs commands later it is an error like any other.
+/// device that runs commands later, and for a step of a program that is on no collective stream, it is an error like any other.
 pub struct Unfinished(pub Box<dyn Operation>);
 
 impl fmt::Debug for Unfinished {

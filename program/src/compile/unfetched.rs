@@ -19,7 +19,7 @@ use crate::plan::options::CompileOptions;
 pub(super) enum For {
     /// Its fetches, and what outlives a run: written parameters, what functions do, critical sections.
     Everything,
-    /// Its fetches alone.
+    /// Its fetches alone, and collectives, in which other ranks take part.
     Fetches,
 }
 
@@ -59,7 +59,8 @@ pub(super) fn kept_for(
         if is_section && (!all || options.has(Mutant::SectionDropped)) {
             continue;
         }
-        let is_effect = all && step.has_effect();
+        // The other ranks of a collective have it in any case.
+        let is_effect = all && step.has_effect() || step.is_collective();
         if !is_effect && !is_section && !written(&uses[number]).any(|value| live[value.0]) {
             continue;
         }

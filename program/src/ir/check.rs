@@ -7,7 +7,8 @@ use streamvm_stream::StreamKey;
 
 use crate::ir::function::StepFunction;
 use crate::ir::program::{
-    FUNCTION_IN_BLOCK, MOST_NESTED, Operand, Port, Program, Step, StepOrder, TOUCH_IN_BLOCK, ValueId, ValueRole, Work,
+    COLLECTIVE_IN_BLOCK, FUNCTION_IN_BLOCK, MOST_NESTED, Operand, Port, Program, Step, StepOrder, TOUCH_IN_BLOCK,
+    ValueId, ValueRole, Work,
 };
 use crate::ir::section::SECTION_IN_BLOCK;
 
@@ -57,6 +58,9 @@ impl Program {
                 }
                 self.check_reads(step).map_err(refused)?;
             } else {
+                if !blocks.is_empty() && step.is_collective() {
+                    return Err(refused(COLLECTIVE_IN_BLOCK.to_owned()));
+                }
                 if !blocks.is_empty() && step.function().is_some_and(|function| !function.may_lie_in_block()) {
                     return Err(refused(FUNCTION_IN_BLOCK.to_owned()));
                 }

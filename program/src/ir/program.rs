@@ -19,7 +19,7 @@ use streamvm_instructions::{Critical, Error, Place, ProgramError};
 
 use crate::ir::dims::{BoundedDim, VaryingId};
 use crate::ir::formula::VaryingLayout;
-use crate::ir::function::StepFunction;
+use crate::ir::function::{FunctionOrder, StepFunction};
 use crate::ir::section::StepSection;
 
 /// How deep blocks may nest. It bounds the work of passes that look at a step once for each block around it.
@@ -191,6 +191,11 @@ impl Step {
     /// The function that it calls.
     pub fn function(&self) -> Option<&StepFunction> {
         if let Work::Function(function) = &self.work { Some(function) } else { None }
+    }
+
+    /// Whether it is a function on a collective stream, in which other ranks take part.
+    pub fn is_collective(&self) -> bool {
+        self.function().is_some_and(|function| function.order() == FunctionOrder::Collective)
     }
 
     /// Whether it is there for more than what it writes: a function, or a touch.

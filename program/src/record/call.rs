@@ -15,8 +15,10 @@ use smallvec::SmallVec;
 use streamvm_ep::{Access, Extra, Layout, MemoryKind, Site};
 use streamvm_instructions::{BuildError, Error, Lane, ProgramError, Tensor};
 
+use crate::ir::function::FunctionOrder;
 use crate::ir::program::{
-    FUNCTION_IN_BLOCK, MOST_NESTED, Operand, Program, Step, StepOrder, TOUCH_IN_BLOCK, Value, ValueId, ValueRole, Work,
+    COLLECTIVE_IN_BLOCK, FUNCTION_IN_BLOCK, MOST_NESTED, Operand, Program, Step, StepOrder, TOUCH_IN_BLOCK, Value,
+    ValueId, ValueRole, Work,
 };
 use crate::ir::section::SECTION_IN_BLOCK;
 use crate::ir::shared_layouts::SharedLayouts;
@@ -45,7 +47,14 @@ impl Bound {
 
 /// The lane of a step that a call on `lane` adds.
 fn lane_in_call(step: &Step, lane: u32) -> u32 {
-    if step.work.is_mark() || step.work.section().is_some() { 0 } else { lane.wrapping_add(step.lane) }
+    if step.work.is_mark() || step.work.section().is_some() {
+        0
+    } else if step.is_collective() {
+        // Groups of ranks have their lanes for all programs.
+        step.lane
+    } else {
+        lane.wrapping_add(step.lane)
+    }
 }
 
 /// The steps and values that a call adds. They enter the recording together, once all of them have been checked.
@@ -158,6 +167,9 @@ impl Recording {
                 Work::If | Work::While if depth == MOST_NESTED => return refused(TOO_DEEP),
                 Work::If | Work::While => depth += 1,
                 Work::End => depth -= 1,
+                Work::Function(function) if depth > 0 && function.order() == FunctionOrder::Collective => {
+                    return refused(COLLECTIVE_IN_BLOCK);
+                }
                 Work::Function(function) if depth > 0 && !function.may_lie_in_block() => {
                     return refused(FUNCTION_IN_BLOCK);
                 }

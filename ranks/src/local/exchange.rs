@@ -170,7 +170,7 @@ impl Operation for Exchange {
                     self.looked = now;
                     let shared = &self.shared;
                     if let Some(error) = shared.lost(self.began, |rank| is_missing(shared, rank)) {
-                        return Err(error.into());
+                        return Err(shared.note(error).into());
                     }
                 }
                 return Ok(false);
@@ -203,5 +203,5 @@ fn contributes(transfer: &Transfer, rank: usize) -> bool {
 }
 
 fn fingerprint_of(transfer: &Transfer) -> u64 {
-    fingerprint(&(transfer.verb, transfer.dtype.name(), transfer.count))
+    fingerprint(&transfer.what())
 }

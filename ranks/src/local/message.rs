@@ -96,9 +96,11 @@ impl Operation for Message {
                 Verb::Send(peer) | Verb::Receive(peer) => peer,
                 other => unreachable!("{other:?} is no message"),
             };
-            let moved_meanwhile = self.advance() > 0;
-            if !moved_meanwhile && let Some(error) = self.shared.lost(self.began, |rank| rank == peer) {
-                return Err(error.into());
+            // Moved once more after the look: what the peer has written before it left counts.
+            let lost = self.shared.lost(self.began, |rank| rank == peer);
+            let moved = self.advance() > 0;
+            if let (Some(error), false) = (lost, moved) {
+                return Err(self.shared.note(error).into());
             }
         }
         Ok(self.moved == HEAD + expected)

@@ -40,6 +40,8 @@ pub(crate) struct Local {
 /// What the operations of a group share.
 struct Shared {
     folder: Arc<Folder>,
+    /// The name of the group's file: that of the group it was made of, and what tells it apart.
+    name: String,
     region: Region,
     rank: usize,
     size: usize,
@@ -85,13 +87,30 @@ impl Local {
             return Err(RankError::Version { me: rank, mine, other: 0, theirs });
         }
         region.control(rank).joined.store(1, Ordering::Release);
-        let shared =
-            Shared { folder, region, rank, size, in_job, rounds: AtomicU64::new(0), limit, broken: Mutex::default() };
+        let shared = Shared {
+            folder,
+            name: name.to_owned(),
+            region,
+            rank,
+            size,
+            in_job,
+            rounds: AtomicU64::new(0),
+            limit,
+            broken: Mutex::default(),
+        };
         let begin = Instant::now();
         loop {
             let missing: Vec<usize> = (0..size).filter(|&rank| !shared.has_joined(rank)).collect();
             if missing.is_empty() {
                 return Ok(Local { shared: Arc::new(shared) });
+            }
+            // All have joined the job once; those whose lock is free now never come.
+            let gone: Vec<usize> = match name {
+                "world" => Vec::new(),
+                _ => missing.iter().copied().filter(|&rank| shared.folder.is_gone(shared.in_job[rank])).collect(),
+            };
+            if !gone.is_empty() {
+                return Err(RankError::Gone { ranks: gone, left: false, me: rank });
             }
             if begin.elapsed() > limit {
                 return Err(RankError::NotJoined { ranks: missing, size, limit });
@@ -104,19 +123,21 @@ impl Local {
 impl Local {
     /// The group of some ranks of this one. `name` tells apart groups of the same members.
     fn open_members(&self, members: &[usize], name: &str) -> Result<Box<dyn Communicator>, RankError> {
-        let Shared { folder, in_job, limit, rank, .. } = &*self.shared;
+        let Shared { folder, in_job, limit, rank, name: parent, .. } = &*self.shared;
         let in_job: Vec<usize> = members.iter().map(|&member| in_job[member]).collect();
         let Some(mine) = members.iter().position(|member| member == rank) else {
             return Err(RankError::Argument(format!("rank {rank} is not among the members {members:?}")));
         };
-        let name = format!("{name}-{:x}", fingerprint(&in_job));
+        // Numbers of groups are those of the group that they are made of, so its name is a part of theirs.
+        let name = format!("{name}-{:x}", fingerprint(&(parent, &in_job)));
         Ok(Box::new(Local::open(folder.clone(), &name, in_job, mine, *limit)?))
     }
 }
 
-impl Drop for Local {
+impl Drop for Shared {
     fn drop(&mut self) {
-        self.shared.region.control(self.shared.rank).left.store(1, Ordering::Release);
+        // Operations under way keep this, so nothing of them is left.
+        self.region.control(self.rank).left.store(1, Ordering::Release);
     }
 }
 
@@ -125,7 +146,8 @@ impl Shared {
         self.region.control(rank).joined.load(Ordering::Acquire) == 1
     }
 
-    /// The error of a rank that waits since `began` for the ranks of which `is_missing` is true; `None` if it may go on waiting.
+    /// The error of a rank that waits since `began` for the ranks of which `is_missing` is true; `None` if it may go on waiting. The caller passes it to
+    /// [`note`](Shared::note).
     fn lost(&self, began: Instant, is_missing: impl Fn(usize) -> bool) -> Option<RankError> {
         let missing: Vec<usize> = (0..self.size).filter(|&rank| is_missing(rank)).collect();
         let gone: Vec<usize> = missing
@@ -136,23 +158,31 @@ impl Shared {
         // Asked once more: what a rank has published before it left counts.
         let gone: Vec<usize> = gone.into_iter().filter(|&rank| is_missing(rank)).collect();
         let me = self.rank;
-        let error = if !gone.is_empty() {
+        if let Some(rank) = (0..self.size).find(|&rank| self.region.control(rank).failed.load(Ordering::Acquire) == 1) {
+            return Some(RankError::Broken(format!("rank {rank} has given the group up; its error says why")));
+        }
+        if !gone.is_empty() {
             let left = gone.iter().all(|&rank| self.has_left(rank));
-            RankError::Gone { ranks: gone, left, me }
-        } else if began.elapsed() > self.limit && !missing.is_empty() {
-            RankError::Late { ranks: missing, limit: self.limit, me }
-        } else {
-            return None;
-        };
-        Some(self.fail(error))
+            return Some(RankError::Gone { ranks: gone, left, me });
+        }
+        let late = began.elapsed() > self.limit && !missing.is_empty();
+        late.then_some(RankError::Late { ranks: missing, limit: self.limit, me })
     }
 
     fn has_left(&self, rank: usize) -> bool {
         self.region.control(rank).left.load(Ordering::Acquire) == 1
     }
 
-    /// Notes that the group cannot be used any longer.
+    /// Notes that the group cannot be used any longer because of this rank, and tells the other ranks.
     fn fail(&self, error: RankError) -> RankError {
+        if self.check().is_ok() {
+            self.region.control(self.rank).failed.store(1, Ordering::Release);
+        }
+        self.note(error)
+    }
+
+    /// Notes that the group cannot be used any longer. The other ranks see the reason by themselves.
+    fn note(&self, error: RankError) -> RankError {
         self.broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| error.clone());
         error
     }
@@ -194,8 +224,8 @@ impl Communicator for Local {
     }
 
     fn shrink(&self, serial: u64) -> Result<Box<dyn Communicator>, RankError> {
-        let Shared { folder, in_job, rank, size, limit, .. } = &*self.shared;
-        let name = format!("{:x}-shrink-{serial}", fingerprint(in_job));
+        let Shared { folder, in_job, rank, size, limit, name, .. } = &*self.shared;
+        let name = format!("shrink-{serial}-{:x}", fingerprint(&(name, in_job)));
         let region = Region::open(&folder.group(&name), *size)?;
         region.control(*rank).joined.store(1, Ordering::Release);
         let begin = Instant::now();

@@ -40,6 +40,8 @@ pub(super) struct Control {
     pub(super) joined: AtomicU32,
     /// The rank has left the group by itself.
     pub(super) left: AtomicU32,
+    /// The rank has given the group up, for a reason that the others do not see.
+    pub(super) failed: AtomicU32,
     /// The number of chunks that the rank has written.
     pub(super) published: AtomicU64,
     /// The number of rounds in which the rank has read all that it needs.

@@ -8,7 +8,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use libloading::os::unix::{Library as Loaded, RTLD_GLOBAL, RTLD_NOW};
@@ -72,6 +72,7 @@ functions! {
     irecv = "MPI_Irecv": fn(*mut c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle);
     ibarrier = "MPI_Ibarrier": fn(Handle, *mut Handle);
     test = "MPI_Test": fn(*mut Handle, *mut c_int, *mut c_void);
+    get_count = "MPI_Get_count": fn(*const c_void, Handle, *mut c_int);
     iprobe = "MPI_Iprobe": fn(c_int, c_int, Handle, *mut c_int, *mut c_void);
     error_string = "MPI_Error_string": fn(c_int, *mut c_char, *mut c_int);
     group_size = "MPI_Group_size": fn(Handle, *mut c_int);
@@ -125,6 +126,10 @@ pub(crate) struct Library {
     ours: bool,
     /// A rank of the job is lost.
     lost: AtomicBool,
+    /// The program has finished on this rank.
+    finished: AtomicBool,
+    /// Requests that are not over.
+    requests: AtomicUsize,
 }
 
 // SAFETY: the functions may be called from any thread, one at a time, which `calls` guarantees. Handles are values.
@@ -141,8 +146,13 @@ unsafe extern "C" {
 /// and are ended, too.
 extern "C" fn end_others() {
     if let Some(Ok(library)) = LIBRARY.get()
-        && !library.lost.load(Ordering::Relaxed)
+        && library.ours
+        && !library.finished.load(Ordering::Relaxed)
     {
+        if library.faults.is_some() {
+            // Fault tolerant MPI takes a process that exits for one that has finished, and tells the others only of one that a signal ends.
+            std::process::abort();
+        }
         library.abort();
     }
 }
@@ -186,6 +196,8 @@ impl Library {
             version: String::new(),
             ours: false,
             lost: AtomicBool::new(false),
+            finished: AtomicBool::new(false),
+            requests: AtomicUsize::new(0),
         };
         let serialized = match encoding {
             Encoding::Standard => 2048,
@@ -205,6 +217,8 @@ impl Library {
         }
         if level < serialized {
             let help = "initialise MPI with MPI_THREAD_SERIALIZED or more, or use a build of MPI that supports it";
+            // It is initialised, and stays loaded.
+            std::mem::forget(library);
             return Err(RankError::Environment { what: "MPI allows calls from one thread alone".to_owned(), help });
         }
         let mut text = vec![0u8; TEXT];
@@ -247,6 +261,16 @@ impl Library {
         Ok(())
     }
 
+    /// Counts a request that was made.
+    pub(super) fn request_begins(&self) {
+        self.requests.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Counts a request that is over.
+    pub(super) fn request_ends(&self) {
+        self.requests.fetch_sub(1, Ordering::AcqRel);
+    }
+
     /// Notes that a rank of the job is lost. From then on nothing ends MPI in this process before the process ends: `MPI_Finalize` of Open MPI 5.0 sometimes
     /// waits for the lost rank for ever.
     pub(super) fn note_loss(&self) {
@@ -259,6 +283,11 @@ impl Library {
     /// MPI refuses.
     pub(crate) fn finalise(&self) -> Result<(), RankError> {
         let functions = self.lock();
+        if self.requests.load(Ordering::Acquire) > 0 {
+            let what = "collectives are under way".to_owned();
+            return Err(RankError::Environment { what, help: "call `Vm::wait_all` before `Ranks::finish`" });
+        }
+        self.finished.store(true, Ordering::Relaxed);
         if !self.ours || self.is_over() || self.lost.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -268,7 +297,7 @@ impl Library {
 
     /// Ends all ranks of the job.
     pub(super) fn abort(&self) {
-        if self.ours && !self.is_over() {
+        if !self.is_over() {
             // SAFETY: MPI is running. The call does not return, or the launcher ends this process, too.
             unsafe { (self.functions.abort)(self.world(), 1) };
         }

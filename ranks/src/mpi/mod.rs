@@ -17,7 +17,7 @@ use streamvm::ep::Operation;
 
 use crate::transport::{Capabilities, Communicator, RankError, Transfer, Verb};
 pub(crate) use library::Library;
-use library::{Handle, IN_PLACE, STATUS_IGNORE};
+use library::{Handle, IN_PLACE};
 
 /// How long the ranks of a group whose collectives hang may take to end by themselves.
 const GRACE: Duration = Duration::from_secs(3);
@@ -75,6 +75,45 @@ impl Mpi {
         library.check("MPI_Comm_size", 0, sized)?;
         let (rank, size) = (rank as usize, size as usize);
         Ok(Mpi { shared: Arc::new(Shared { library, communicator, rank, size, broken: Mutex::default() }) })
+    }
+}
+
+impl Mpi {
+    /// Blocks until all members have called this. The call that makes their group blocks with the lock of the library held, and then no collective could start on
+    /// which a member waits before it comes.
+    fn meet(&self, members: &[usize], serial: u64) -> Result<(), RankError> {
+        let Some((&first, others)) = members.split_first() else { return Ok(()) };
+        // Messages of the program have the tag 0.
+        let tag = 1 + (serial % 16_000) as c_int;
+        let message = |receives: bool, peer: usize| -> Result<(), RankError> {
+            let (shared, library) = (&self.shared, &self.shared.library);
+            let (mut request, mut nothing) = (library.no_request(), 0u8);
+            let (data, byte, made) = ((&raw mut nothing).cast::<c_void>(), library.byte(), &raw mut request);
+            let code = match receives {
+                // SAFETY: a message without elements, whose address is not used.
+                true => unsafe { (library.lock().irecv)(data, 0, byte, peer as c_int, tag, shared.communicator, made) },
+                // SAFETY: as above.
+                false => unsafe {
+                    (library.lock().isend)(data, 0, byte, peer as c_int, tag, shared.communicator, made)
+                },
+            };
+            if code != 0 {
+                return Err(shared.failure("MPI_Isend", code));
+            }
+            library.request_begins();
+            let call = "MPI_Test";
+            let mut sent = Request { shared: shared.clone(), request, call, expected: None, failed: None, over: false };
+            while !sent.poll().map_err(|error| RankError::Broken(error.to_string()))? {
+                std::thread::yield_now();
+            }
+            Ok(())
+        };
+        if self.shared.rank == first {
+            others.iter().try_for_each(|&other| message(true, other))?;
+            return others.iter().try_for_each(|&other| message(false, other));
+        }
+        message(false, first)?;
+        message(true, first)
     }
 }
 
@@ -182,8 +221,8 @@ impl Shared {
             })
         };
         // What is not reduced is moved as bytes.
-        let bytes = number(transfer.part_bytes())?;
-        let elements = number(count)?;
+        let reduces = matches!(verb, Verb::AllReduce(_) | Verb::Reduce(..) | Verb::ReduceScatter(_));
+        let (bytes, elements) = if reduces { (0, number(count)?) } else { (number(transfer.part_bytes())?, 0) };
         let peer = |rank: usize| rank as c_int;
         let (library, group, mut request) = (&self.library, self.communicator, self.library.no_request());
         let byte = library.byte();
@@ -232,7 +271,10 @@ impl Shared {
             }
         };
         drop(mpi);
-        library.check(name, self.rank, code)?;
+        if code != 0 {
+            return Err(self.failure(name, code));
+        }
+        library.request_begins();
         Ok((name, request))
     }
 }
@@ -252,9 +294,12 @@ impl Communicator for Mpi {
 
     unsafe fn start(&self, transfer: Transfer) -> Result<Box<dyn Operation>, RankError> {
         self.shared.check()?;
+        self.shared.library.check_running()?;
+        let receives = matches!(transfer.verb, Verb::Receive(_));
+        let expected = receives.then(|| (transfer.part_bytes(), transfer.what().to_owned()));
         // SAFETY: the caller's promise.
         let (call, request) = unsafe { self.shared.begin(&transfer) }?;
-        Ok(Box::new(Request { shared: self.shared.clone(), request, call, failed: None, over: false }))
+        Ok(Box::new(Request { shared: self.shared.clone(), request, call, expected, failed: None, over: false }))
     }
 
     fn give_up(&self, why: &RankError) {
@@ -263,6 +308,7 @@ impl Communicator for Mpi {
 
     fn shrink(&self, _: u64) -> Result<Box<dyn Communicator>, RankError> {
         let library = &self.shared.library;
+        library.check_running()?;
         let Some(faults) = &library.faults else {
             let what = "this MPI ends the whole job when a rank is lost".to_owned();
             return Err(RankError::Environment { what, help: "start it by Open MPI's `mpirun --with-ft ulfm`" });
@@ -278,6 +324,8 @@ impl Communicator for Mpi {
 
     fn subgroup(&self, members: &[usize], serial: u64) -> Result<Box<dyn Communicator>, RankError> {
         let Shared { library, rank, .. } = &*self.shared;
+        library.check_running()?;
+        self.meet(members, serial)?;
         let ranks: Vec<c_int> = members.iter().map(|&rank| rank as c_int).collect();
         let (mut all, mut some, mut communicator) = (null_mut(), null_mut(), null_mut());
         let mpi = library.lock();
@@ -310,6 +358,8 @@ struct Request {
     shared: Arc<Shared>,
     request: Handle,
     call: &'static str,
+    /// Of a message that is received: its bytes, and the call.
+    expected: Option<(usize, String)>,
     /// The code with which it has failed, and when.
     failed: Option<(c_int, Instant)>,
     over: bool,
@@ -328,10 +378,27 @@ impl Operation for Request {
             let known = !self.shared.failed_ranks().is_empty() || since.elapsed() > GRACE;
             return if known { Err(self.shared.failure(self.call, code).into()) } else { Ok(false) };
         }
-        let mut over = 0;
-        // SAFETY: a request that MPI has made, or its null after it was over.
-        let code = unsafe { (self.shared.library.lock().test)(&raw mut self.request, &raw mut over, STATUS_IGNORE) };
-        self.over = code != 0 || over != 0;
+        let (mut over, mut status) = (0, Status([0; 16]));
+        let library = &self.shared.library;
+        // SAFETY: a request that MPI has made and that is not over, with room for a status of either encoding.
+        let code = unsafe { (library.lock().test)(&raw mut self.request, &raw mut over, (&raw mut status).cast()) };
+        if !self.over && (code != 0 || over != 0) {
+            self.over = true;
+            library.request_ends();
+        }
+        if code == 0
+            && over != 0
+            && let Some((bytes, what)) = &self.expected
+        {
+            let mut count = 0;
+            // SAFETY: the status of a receive that is over, and a place for the answer.
+            let counted =
+                unsafe { (library.lock().get_count)((&raw const status).cast(), library.byte(), &raw mut count) };
+            if counted == 0 && count as usize != *bytes {
+                let what = format!("`{what}` expects {bytes} bytes, and {count} have come");
+                return Err(self.shared.fail(RankError::Argument(what)).into());
+            }
+        }
         if code != 0 && self.shared.library.faults.is_some() {
             self.failed = Some((code, Instant::now()));
             return self.poll();
@@ -346,10 +413,14 @@ impl Operation for Request {
     }
 }
 
+/// Room for an `MPI_Status` of either encoding, which have at most 32 bytes.
+#[repr(C, align(16))]
+struct Status([c_int; 16]);
+
 impl Drop for Request {
     fn drop(&mut self) {
         // Engines poll an operation to its end. If somebody else drops it before, its memory must not be used any longer afterwards.
-        while !self.over && self.poll().is_ok() {
+        while !self.over && self.poll().is_ok() && self.shared.library.check_running().is_ok() {
             std::thread::yield_now();
         }
     }

@@ -64,6 +64,11 @@ unsafe impl Send for Transfer {}
 unsafe impl Sync for Transfer {}
 
 impl Transfer {
+    /// What all ranks must call alike: the call without its line.
+    pub(crate) fn what(&self) -> &str {
+        without_line(&self.call)
+    }
+
     /// The bytes of `count` elements.
     pub(crate) fn part_bytes(&self) -> usize {
         self.count * self.dtype.size()
@@ -119,6 +124,11 @@ pub struct Capabilities {
     /// Whether each collective checks that all ranks call the same one. Otherwise [`Group::check_order`](crate::Group::check_order) does, or each collective
     /// with `STREAMVM_CHECK_ORDER=1`.
     pub checks_order: bool,
+}
+
+/// The text of a call without the line in brackets at its end.
+pub(crate) fn without_line(call: &str) -> &str {
+    call.rsplit_once(" (").map_or(call, |(what, _)| what)
 }
 
 /// Polls an operation until it is over. Blocks.

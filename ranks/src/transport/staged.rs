@@ -85,7 +85,13 @@ impl Staged {
         let output = if gets { unsafe { base.add(from * wide.size()) } } else { std::ptr::null_mut() };
         let transfer = Transfer { verb, dtype: wide, count: total / parts, input: base, output, call };
         // SAFETY: the buffer holds what is read, and then what is written, each at its place; nothing else uses it until the operation is over.
-        let operation = unsafe { group.start(transfer) }?;
+        let operation = match unsafe { group.start(transfer) } {
+            Ok(operation) => operation,
+            Err(error) => {
+                drop(ManuallyDrop::into_inner(buffer));
+                return Err(error);
+            }
+        };
         let outputs = pieces.iter().filter(|piece| !piece.output.is_null());
         let outputs = outputs.map(|piece| (piece.output, piece.elements / parts)).collect();
         let divisor = mean.then(|| group.size() as f64);

@@ -233,6 +233,42 @@ fn groups(vm: &Vm, world: &Group) -> Result<(), AnyError> {
         }
         world.barrier(vm)?;
     }
+    same_members(vm, world)
+}
+
+/// Groups of the same ranks that are made of different groups; ranks that make a group while others still wait for a collective; a group that is dropped before its
+/// collective is over.
+fn same_members(vm: &Vm, world: &Group) -> Result<(), AnyError> {
+    let (rank, size) = (world.rank(), world.size());
+    let all: Vec<usize> = (0..size).collect();
+    let large = tensor(vm, DType::I64, &vec![1; 200_000], &[200_000])?;
+    let mut groups = vec![world.clone()];
+    for round in 0..8 {
+        let sum = world.all_reduce(vm, &large, Reduction::Sum)?;
+        if rank % 2 == round % 2 {
+            sum.wait()?;
+        }
+        let group = groups[round / 2].subgroup(&all)?;
+        let (x, expected) = (tensor(vm, DType::I64, &[round as i64 + 1], &[1])?, (round as i64 + 1) * size as i64);
+        // Each is used after later ones were made, too.
+        for group in groups.iter().chain([&group]) {
+            let sum = numbers(&group.all_reduce(vm, &x, Reduction::Sum)?)?;
+            if sum != [expected] {
+                return Err(format!("{group:?}: {sum:?}, not {expected}").into());
+            }
+        }
+        if round % 2 == 0 {
+            groups.push(group)
+        } else {
+            group.check_order(vm)?.wait()?
+        };
+    }
+    let last = world.subgroup(&all)?;
+    let sum = last.all_reduce(vm, &large, Reduction::Sum)?;
+    drop(last);
+    if numbers(&sum)?[199_999] != size as i64 {
+        return Err("a group that was dropped has not finished its collective".into());
+    }
     Ok(())
 }
 

@@ -19,6 +19,9 @@ pub(crate) fn run(ranks: Ranks, vm: &Vm, name: &str, arguments: &[&str]) -> Resu
     if name == "step" {
         return step(ranks, vm, &world);
     }
+    if name == "length" {
+        return length_of_message(ranks, vm, &world);
+    }
     let begin = Instant::now();
     let sum = match name {
         "kill" if guilty => {
@@ -43,21 +46,29 @@ pub(crate) fn run(ranks: Ranks, vm: &Vm, name: &str, arguments: &[&str]) -> Resu
         }
         "leave" if guilty => return Ok(()),
         "panic" if guilty => panic!("this rank has a bug"),
+        "skip" if guilty => {
+            // The input has failed here alone, so this rank takes no part.
+            vm.call_fn("fails", streamvm::DeviceId::cpu(0), [x.update()], |_| Err("a bug of this rank".into()))?;
+            world.all_reduce(vm, &x, Reduction::Sum)?
+        }
         "order" if guilty => world.all_gather(vm, &x)?,
         "shape" if guilty => world.all_reduce(vm, &x.slice(0, 1..length)?, Reduction::Sum)?,
-        "kill" | "stop" | "leave" | "panic" | "order" | "shape" => world.all_reduce(vm, &x, Reduction::Sum)?,
+        "kill" | "stop" | "leave" | "panic" | "skip" | "order" | "shape" => world.all_reduce(vm, &x, Reduction::Sum)?,
         other => return Err(format!("there is no fault {other}").into()),
     };
     // What does not need the other ranks goes on.
-    let own = numbers(&(&x + &x)?)?;
-    assert_eq!(own, vec![2; length]);
+    if !(guilty && name == "skip") {
+        let own = numbers(&(&x + &x)?)?;
+        assert_eq!(own, vec![2; length]);
+    }
     let error = match sum.to_vec::<f32>() {
         Ok(sum) => return Err(format!("a collective went on without rank 1: {:?}", sum.first()).into()),
         Err(error) => error.to_string(),
     };
     println!("rank {} after {} ms: {error}", world.rank(), begin.elapsed().as_millis());
     // Nor can the group be used from now on.
-    let again = world.all_reduce(vm, &x, Reduction::Sum)?.to_vec::<f32>();
+    let y = tensor(vm, DType::F32, &vec![1; length], &[length])?;
+    let again = world.all_reduce(vm, &y, Reduction::Sum)?.to_vec::<f32>();
     let again = again.expect_err("the group is broken").to_string();
     if !again.contains("cannot be used any longer") {
         return Err(format!("the group went on: {again}").into());
@@ -81,6 +92,23 @@ pub(crate) fn run(ranks: Ranks, vm: &Vm, name: &str, arguments: &[&str]) -> Resu
         ranks.finish()?;
     }
     Ok(())
+}
+
+/// Rank 1 sends fewer elements than rank 0 expects.
+fn length_of_message(ranks: Ranks, vm: &Vm, world: &Group) -> Result<(), AnyError> {
+    let x = tensor(vm, DType::F32, &[1; 8], &[8])?;
+    match world.rank() {
+        1 => world.send(vm, &x.slice(0, 0..4)?, 0)?.wait()?,
+        0 => {
+            let error = world.receive(vm, &x, 1)?.wait().expect_err("the lengths differ").to_string();
+            if !error.contains("expects 32 bytes, and 16") {
+                return Err(error.into());
+            }
+        }
+        _ => {}
+    }
+    println!("rank {} of {}: fine", world.rank(), world.size());
+    Ok(ranks.finish()?)
 }
 
 /// A check at the end of a step of training: rank 1 has called other collectives, at first the same number of them, then fewer.

@@ -152,7 +152,7 @@ impl Judge<'_> {
     /// The steps of an accepted program must be able to use its tensors, by the runner of its stream: a device those in its own memory, threads of
     /// the host those in memory of the host. Text and list share their check, and no list runs such steps, so this is their only judge.
     fn reaches(&self, drawn: &Drawn) -> Result<(), String> {
-        let by_host = StreamPolicy::of(StreamClass::of(&drawn.stream)).passing() == Passing::AtOnce;
+        let by_host = StreamPolicy::of(StreamClass::of(&drawn.stream)).passing() != Passing::Later;
         for (tensor, _) in &drawn.uses {
             let Declared { place, memory, .. } = self.scene.tensors[*tensor];
             let of_host = place.device().is_none_or(|device| device.kind.is_cpu()) || memory.is_page_locked();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::sync::yield_now;
 
-/// Polls with a yield after each, about 100 ms of them: a library of communication moves data only while it is polled. On a machine whose cores are all busy, the
+/// This many polls have a yield after each, which takes about 100 ms: a library of communication moves data only while it is polled. On a machine whose cores are all busy, the
 /// thread that the operation waits for runs in between. With 2,000 polls an all-reduce of 256 MiB by Open MPI took 1.4 times as long as its own wait, on 2 cores.
 const YIELDS: u32 = 200_000;
 

@@ -7,8 +7,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use streamvm_ep::{self as ep, Operation, Unfinished};
+use streamvm_ep::{self as ep, FnContext, Operation, Unfinished};
 use streamvm_instructions::{Cause, Deadline, Failure, Version};
+use streamvm_stream::StreamType;
 use streamvm_stream::mutant::Mutant;
 
 use crate::dispatch::context_handle::ContextHandle;
@@ -192,6 +193,9 @@ pub(crate) fn run_or_skip(
             return clean(task, stream_state, runner, env, (clean_up, root));
         }
         log::debug!("{} on {} is skipped: {root}", task.name(), stream_state.key);
+        if stream_state.key.stream_type == StreamType::Collective && task.action == Action::Function {
+            tell_skipped(task);
+        }
         too_early(task);
         if !env.planted.is(Mutant::PoisonNotCarried) {
             failures.pass_on(task.point, task.order, root);
@@ -210,6 +214,12 @@ pub(crate) fn run_or_skip(
         }
     }
     None
+}
+
+/// Tells a function on a collective stream that it is skipped: other ranks wait for it.
+#[cold]
+fn tell_skipped(task: &mut Task) {
+    caught(|| drop(task.function.call(&mut FnContext::of_skipped())));
 }
 
 /// Runs a clean-up although an input has failed because of `root`.
