@@ -104,7 +104,7 @@ fn ranks_of_a_script_communicate_and_have_files_of_their_own() {
     )
     .unwrap();
     let output = streamvm(folder.path(), ["run", "alone.svm"]);
-    assert!(output.code == 0 && output.stdout.contains("[7, 7, 7, 7]"), "{}{}", output.stdout, output.stderr);
+    assert!(output.code == 0 && output.stdout.contains("[7 7 7 7]"), "{}{}", output.stdout, output.stderr);
 }
 
 #[test]
