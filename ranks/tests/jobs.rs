@@ -212,6 +212,26 @@ fn the_examples_do_what_they_say() {
     assert!(outputs.iter().all(|(success, text)| !success && text.contains("3 ranks do not divide")), "{outputs:?}");
 }
 
+#[test]
+fn the_folder_of_a_job_is_for_its_user_alone() {
+    use std::os::unix::fs::MetadataExt;
+    let base = std::env::temp_dir().join(format!("streamvm-{}", name()));
+    let (folder, file) = (base.join("job"), base.join("file"));
+    std::fs::create_dir_all(&base).expect("a folder");
+    std::fs::write(&file, "").expect("a file");
+    let join = |path: &Path| streamvm_ranks::Ranks::local(path, 0, 1, Duration::from_secs(5));
+    let ranks = join(&folder).expect("a job of one rank");
+    assert_eq!(std::fs::metadata(&folder).expect("its folder").mode() & 0o777, 0o700);
+    drop(ranks);
+    assert!(!folder.exists());
+    std::os::unix::fs::symlink(&base, &folder).expect("a link");
+    for wrong in [&file, &folder] {
+        let refused = join(wrong).map(drop).expect_err("it is no folder").to_string();
+        assert!(refused.contains("cannot enter the folder"), "{refused}");
+    }
+    std::fs::remove_dir_all(&base).expect("it is removed");
+}
+
 /// The processes whose environment has this variable.
 fn processes_with(variable: &str) -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").expect("processes are listed").flatten();

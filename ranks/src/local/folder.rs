@@ -3,8 +3,9 @@
 //! A rank holds its lock from the time it joins until it leaves or its process ends, however it ends. So the others can tell at any time who is there. A
 //! folder whose locks are all free is left over from an earlier job, and the first rank that comes empties it.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -28,9 +29,7 @@ impl Folder {
             let path = path.display().to_string();
             move |error: io::Error| RankError::Memory { doing, path, reason: error.to_string() }
         };
-        fs::create_dir_all(path).map_err(refused("make the folder"))?;
-        let gate = open(&path.join("gate")).map_err(refused("open the gate of"))?;
-        gate.lock().map_err(refused("lock the gate of"))?;
+        let _gate = enter(path).map_err(refused("enter the folder"))?;
         let names = (0..size).map(|rank| path.join(format!("rank-{rank}")));
         let locks: Vec<File> =
             names.map(|name| open(&name)).collect::<io::Result<_>>().map_err(refused("open the locks in"))?;
@@ -92,6 +91,27 @@ impl Drop for Folder {
         });
         if !entered {
             log::debug!("{} may be left over; the next job of that name empties it", self.path.display());
+        }
+    }
+}
+
+/// Makes the folder, which its owner alone can use, and locks its gate.
+fn enter(path: &Path) -> io::Result<File> {
+    loop {
+        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        let found = fs::symlink_metadata(path)?;
+        if !found.is_dir() || found.uid() != rustix::process::getuid().as_raw() {
+            return Err(io::Error::other("it is no folder of this user"));
+        }
+        let name = path.join("gate");
+        let gate = match open(&name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            gate => gate?,
+        };
+        gate.lock()?;
+        // The last rank of an earlier job may have removed the folder while this one waited.
+        if fs::metadata(&name).is_ok_and(|there| gate.metadata().is_ok_and(|here| here.ino() == there.ino())) {
+            return Ok(gate);
         }
     }
 }

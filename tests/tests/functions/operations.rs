@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use streamvm::ep::{Operation, Unfinished};
 use streamvm::program::{CompileOptions, Recorder};
-use streamvm::{Cause, DType, Error, FnContext, FnError, InstructionsBuilder, Mode, Tensor, TimeLimit, Vm};
-use streamvm_tests::{CPU, engines, failure_of, no_races, threaded, within};
+use streamvm::{Cause, DType, Error, FnContext, FnError, InstructionsBuilder, Lane, Mode, Tensor, TimeLimit, Vm};
+use streamvm_tests::{CPU, Random, cases, engines, failure_of, no_races, threaded, within};
+use streamvm_verify::{Trace, verify};
 
 /// An operation that is over when its flag is set, or after a number of polls.
 struct Waits {
@@ -84,6 +85,47 @@ fn what_reads_the_result_comes_after_the_operation_in_every_mode() {
         assert_eq!(x.to_vec::<i32>().expect("it runs"), [20; 4], "{name}");
         vm.wait_all().expect("they run");
         no_races(&vm);
+    }
+}
+
+/// Drawn kernels and operations over a few tensors on several lanes, in each mode: the values are those of the program order, the trace has every wait that they
+/// need, and the race detector finds nothing.
+#[test]
+fn drawn_programs_of_kernels_and_operations_are_ordered_by_what_they_use() {
+    for seed in 0..cases(8) {
+        let modes = [Mode::Threaded, Mode::Inline, Mode::Simulated { seed }];
+        for mode in modes {
+            let trace = streamvm_tests::Text::default();
+            let vm = Vm::builder().mode(mode).detect_races(true).record(trace.clone()).build().expect("an engine");
+            let mut random = Random::new(seed, 0);
+            let tensors: Vec<Tensor> = (0..4).map(|_| tensor(&vm)).collect();
+            let mut expected = [0i32; 4];
+            for number in 1..40 {
+                let (at, from, lane) = (random.below(4), random.below(4), random.below(3) as u32);
+                let _lane = Lane(lane).enter();
+                if random.once_in(3) {
+                    start(
+                        &vm,
+                        lane,
+                        &tensors[at],
+                        Ends::default().waits(Some(random.below(4) as u64), || Ok(true)),
+                        number,
+                    );
+                    expected[at] = number;
+                } else {
+                    let sum = (&tensors[at] + &tensors[from]).expect("an op");
+                    tensors[at].copy_from(&sum).expect("a copy");
+                    expected[at] = expected[at].wrapping_add(expected[from]);
+                }
+            }
+            for (tensor, expected) in tensors.iter().zip(expected) {
+                assert_eq!(tensor.to_vec::<i32>().expect("it runs"), [expected; 4], "seed {seed}, {mode:?}");
+            }
+            no_races(&vm);
+            drop((tensors, vm));
+            let report = verify(&Trace::read(trace.written().as_bytes()).expect("a trace")).expect("small enough");
+            assert!(report.is_ok(), "seed {seed}, {mode:?}: {report:?}");
+        }
     }
 }
 
