@@ -8,14 +8,14 @@ use streamvm::{Access, DeviceId, Error, FnContext, InstructionList, Instructions
 /// Collectives run on memory of the host.
 pub(crate) const CPU: DeviceId = DeviceId::cpu(0);
 
-/// What takes the instructions of a collective: an engine, which submits them at once; a builder, which appends them to its list; a recorder, which makes them steps
+/// A receiver of the instructions of a collective: an engine, which submits them at once; a builder, which appends them to its list; a recorder, which makes them steps
 /// of a program.
 ///
 /// The methods of [`Group`](crate::Group) fail as these do: an operand lives where a copy cannot reach it, belongs to another engine, or the step would lie
 /// in a block. A failure of the collective itself is a failure of its instruction, like any other: instructions that read its result are skipped, and every wait
 /// returns it.
 pub trait Issue {
-    /// What a collective without a result returns: a ticket of an engine, `()` of others.
+    /// The return type of collectives without a result: a ticket of an engine, `()` of others.
     type Issued;
 
     /// Whether the collective is issued once, by this call. A step of a program is issued by each run.

@@ -24,7 +24,7 @@ const TEXT: usize = RECORD - 16;
 /// Calls that a rank keeps to find the first one that differs.
 const KEPT: usize = 64;
 
-/// What one rank is about to call, or has called.
+/// A call of one rank, made or about to be made.
 #[derive(Clone)]
 struct Record([u8; RECORD]);
 
@@ -117,7 +117,7 @@ fn differing<'r>(me: usize, records: impl Iterator<Item = &'r [u8]> + Clone) -> 
     Some(RankError::Order { me, mine: Record::text(mine), other, theirs: Record::text(theirs) })
 }
 
-/// What a rank has issued on a group.
+/// The calls that a rank has issued on a group.
 #[derive(Default)]
 pub(crate) struct Log {
     /// The number of calls, and the hash of all of them.
@@ -145,7 +145,7 @@ impl Log {
     }
 }
 
-/// What a rank has issued on a group up to a check.
+/// The calls that a rank has issued on a group up to a check.
 #[derive(Clone)]
 pub(crate) struct Snapshot {
     count: u64,
@@ -222,7 +222,7 @@ impl Comparing {
                 let hash = |rank: usize| (number < count(rank)).then(|| Record::hash(record(rank, number)));
                 if hash(me) != hash(other) && number == first && first > 0 {
                     let what = format!(
-                        "the ranks have called different collectives, the first of them before the last {KEPT}; check more often"
+                        "the ranks have called different collectives, the first of them {KEPT} calls ago or earlier; check more often"
                     );
                     return RankError::Broken(what);
                 }

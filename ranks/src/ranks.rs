@@ -24,7 +24,7 @@ const VERSION: usize = 256;
 #[derive(Debug)]
 pub struct Ranks {
     world: Group,
-    session: Arc<Session>,
+    uses_mpi: bool,
 }
 
 impl Ranks {
@@ -89,10 +89,8 @@ impl Ranks {
             library => format!("streamvm {} on {library}", env!("CARGO_PKG_VERSION")),
         };
         let asks = environment::checks_order(|name| std::env::var(name).ok())?;
-        let session = Session::new(uses_mpi, asks);
-        let session = Arc::new(session);
         check_versions(&*world, &mine)?;
-        Ok(Ranks { world: Group::new("world".to_owned(), world, session.clone()), session })
+        Ok(Ranks { world: Group::new("world".to_owned(), world, Arc::new(Session::new(asks))), uses_mpi })
     }
 
     /// The group of all ranks.
@@ -106,7 +104,7 @@ impl Ranks {
     /// # Errors
     /// MPI refuses.
     pub fn finish(self) -> Result<(), RankError> {
-        if self.session.uses_mpi { Library::get()?.finalise() } else { Ok(()) }
+        if self.uses_mpi { Library::get()?.finalise() } else { Ok(()) }
     }
 }
 

@@ -1,19 +1,18 @@
-//! [`Session`]: what the groups of a job share.
+//! [`Session`]: the state that the groups of a job share.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What the groups of a job share.
+/// The state that the groups of a job share.
 #[derive(Debug)]
 pub(crate) struct Session {
-    pub(crate) uses_mpi: bool,
     /// Whether each collective checks that all ranks call the same one, where the backend does not.
     pub(crate) asks: bool,
     lanes: AtomicU32,
 }
 
 impl Session {
-    pub(crate) fn new(uses_mpi: bool, asks: bool) -> Session {
-        Session { uses_mpi, asks, lanes: AtomicU32::new(0) }
+    pub(crate) fn new(asks: bool) -> Session {
+        Session { asks, lanes: AtomicU32::new(0) }
     }
 
     /// A lane of collective streams for one group, or for the messages from or to one rank.

@@ -54,7 +54,7 @@ pub enum StatementKind {
     },
     /// `all_reduce x sum over world`, `broadcast x from 0 over world`
     Collective {
-        /// What the ranks do.
+        /// The collective.
         call: CollectiveCall,
         /// The tensor, or the part of one, that each rank gives and gets.
         target: Target,

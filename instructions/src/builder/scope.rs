@@ -121,20 +121,20 @@ impl InstructionsBuilder {
     /// The builder with kernels and functions on compute streams, as in a new builder.
     #[inline]
     pub fn on_compute(&mut self) -> BuilderScope<'_> {
-        self.computing_on(StreamType::Compute)
+        self.on_type(StreamType::Compute)
     }
 
     /// The builder with kernels and functions on pinned compute streams; the outputs of kernels lie in pinned host memory.
     #[inline]
     pub fn on_pinned(&mut self) -> BuilderScope<'_> {
-        self.computing_on(StreamType::PinnedCompute)
+        self.on_type(StreamType::PinnedCompute)
     }
 
     /// The builder with functions, and kernels of CPU devices, on the workers of their device. Each of them runs as soon as its dependences
     /// are satisfied, whatever was issued before it. The lane tells apart several pools of workers of one device.
     #[inline]
     pub fn on_workers(&mut self) -> BuilderScope<'_> {
-        self.computing_on(StreamType::Workers)
+        self.on_type(StreamType::Workers)
     }
 
     /// The builder with functions on the collective stream of their device, where a function may start an
@@ -142,13 +142,7 @@ impl InstructionsBuilder {
     /// their operations go on side by side, each stream has one at a time.
     #[inline]
     pub fn on_collective(&mut self) -> BuilderScope<'_> {
-        self.computing_on(StreamType::Collective)
-    }
-
-    /// The builder with kernels and functions on another type of stream.
-    #[inline]
-    pub fn on_type(&mut self, stream_type: StreamType) -> BuilderScope<'_> {
-        self.computing_on(stream_type)
+        self.on_type(StreamType::Collective)
     }
 
     /// The builder with launch options for functions. The priority matters only among the functions that are ready on workers: ordered
@@ -190,8 +184,9 @@ impl InstructionsBuilder {
         BuilderScope::enter(self, options)
     }
 
+    /// The builder with kernels and functions on this type of stream.
     #[inline]
-    fn computing_on(&mut self, compute: StreamType) -> BuilderScope<'_> {
+    pub fn on_type(&mut self, compute: StreamType) -> BuilderScope<'_> {
         let options = BuilderOptions { compute, ..self.options };
         BuilderScope::enter(self, options)
     }

@@ -57,7 +57,7 @@ pub enum BuildError {
     Collective {
         /// The collective.
         name: String,
-        /// What does not fit, and what to do.
+        /// The reason, and a way out.
         why: String,
     },
     /// An operand of a function lives in memory of a device whose streams give the host no access to it.

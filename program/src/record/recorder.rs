@@ -281,7 +281,7 @@ impl Recorder {
     where
         F: for<'a, 'b> Fn(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + Sync + 'static,
     {
-        self.add_call(StepFunction::new(name.into(), device, Some(Arc::new(f))), uses)
+        self.add_call(StepFunction::new(name.into(), device, Some(Arc::new(f))), None, uses)
     }
 
     /// Records a call of a function that its uses alone order, as [`InstructionsBuilder::on_workers`] does in a list: it comes after the steps that write what it
@@ -322,7 +322,11 @@ impl Recorder {
     where
         F: for<'a, 'b> Fn(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + Sync + 'static,
     {
-        self.add_call(StepFunction::new(name.into(), device, Some(Arc::new(f))).ordered(FunctionOrder::Workers), uses)
+        self.add_call(
+            StepFunction::new(name.into(), device, Some(Arc::new(f))).ordered(FunctionOrder::Workers),
+            None,
+            uses,
+        )
     }
 
     /// Records a call of a function on the collective stream of `device` and `lane`, as [`InstructionsBuilder::on_collective`] does in a list: each run has it as an
@@ -343,16 +347,11 @@ impl Recorder {
         F: for<'a, 'b> Fn(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + Sync + 'static,
     {
         let function = StepFunction::new(name.into(), device, Some(Arc::new(f))).ordered(FunctionOrder::Collective);
-        self.add_call_on(function, Some(lane), uses)
+        self.add_call(function, Some(lane), uses)
     }
 
     #[track_caller]
-    fn add_call<'u>(&self, function: StepFunction, uses: impl IntoIterator<Item = Use<'u>>) -> Result<(), Error> {
-        self.add_call_on(function, None, uses)
-    }
-
-    #[track_caller]
-    fn add_call_on<'u>(
+    fn add_call<'u>(
         &self,
         function: StepFunction,
         lane: Option<u32>,

@@ -37,7 +37,7 @@ pub(crate) struct Local {
     shared: Arc<Shared>,
 }
 
-/// What the operations of a group share.
+/// The state that the operations of a group share.
 struct Shared {
     folder: Arc<Folder>,
     /// The name of the group's file: that of the group it was made of, and what tells it apart.
@@ -82,9 +82,11 @@ impl Local {
         let made_for = fingerprint(&(env!("CARGO_PKG_VERSION"), size, region::CHUNK)) | 1;
         let found = region.header().made_for.compare_exchange(0, made_for, Ordering::AcqRel, Ordering::Acquire);
         if found.is_err_and(|found| found != made_for) {
-            let mine = format!("streamvm {} with {size} ranks", env!("CARGO_PKG_VERSION"));
-            let theirs = "another version, or another number of ranks".to_owned();
-            return Err(RankError::Version { me: rank, mine, other: 0, theirs });
+            let what = format!(
+                "rank {rank} is of streamvm {} with {size} ranks, and others are not",
+                env!("CARGO_PKG_VERSION")
+            );
+            return Err(RankError::Environment { what, help: "start all ranks with one version and one WORLD_SIZE" });
         }
         region.control(rank).joined.store(1, Ordering::Release);
         let shared = Shared {
@@ -118,9 +120,7 @@ impl Local {
             std::thread::sleep(Duration::from_micros(200));
         }
     }
-}
 
-impl Local {
     /// The group of some ranks of this one. `name` tells apart groups of the same members.
     fn open_members(&self, members: &[usize], name: &str) -> Result<Box<dyn Communicator>, RankError> {
         let Shared { folder, in_job, limit, rank, name: parent, .. } = &*self.shared;

@@ -33,7 +33,7 @@ pub(super) struct Header {
     pub(super) decided: AtomicU64,
 }
 
-/// What one rank tells the others.
+/// The part of the memory by which one rank tells the others how far it is.
 #[repr(C, align(128))]
 pub(super) struct Control {
     /// The rank has joined.
@@ -48,10 +48,10 @@ pub(super) struct Control {
     pub(super) consumed: AtomicU64,
 }
 
-/// What a rank calls, for each of its two chunks.
+/// The collective that a rank calls, for each of its two chunks.
 #[repr(C, align(128))]
 pub(super) struct Call {
-    /// What must be equal on all ranks.
+    /// A hash of the call without its line, which must be equal on all ranks.
     pub(super) fingerprint: u64,
     pub(super) length: u32,
     pub(super) text: [u8; CALL],

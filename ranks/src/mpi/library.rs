@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use libloading::os::unix::{Library as Loaded, RTLD_GLOBAL, RTLD_NOW};
 use streamvm::DType;
+use streamvm::ep::error_chain;
 
 use crate::transport::Fold;
 use crate::transport::RankError;
@@ -110,7 +111,7 @@ const TEXT: usize = 8192;
 pub(super) const IN_PLACE: *const c_void = std::ptr::without_provenance(1);
 
 /// `MPI_STATUS_IGNORE` of both encodings.
-pub(super) const STATUS_IGNORE: *mut c_void = null_mut();
+const STATUS_IGNORE: *mut c_void = null_mut();
 
 /// The MPI library of this process, initialised.
 pub(crate) struct Library {
@@ -120,7 +121,7 @@ pub(crate) struct Library {
     loaded: Loaded,
     /// Its calls come one at a time: MPI is asked for that level of threads alone (`MPI_THREAD_SERIALIZED`).
     calls: Mutex<()>,
-    /// What the library calls itself, on one line.
+    /// The name and version that the library gives, on one line.
     pub(crate) version: String,
     /// Whether this process initialised it, and so finalises it.
     ours: bool,
@@ -177,7 +178,7 @@ impl Library {
             let loaded = opened.and_then(|loaded| Ok((unsafe { Functions::load(&loaded) }?, loaded)));
             match loaded {
                 Ok((functions, loaded)) => return Library::initialise(functions, loaded, encoding),
-                Err(error) => tried.push(format!("{name} ({error})")),
+                Err(error) => tried.push(format!("{name} ({})", error_chain(&error))),
             }
         }
         Err(RankError::NoMpi { tried })

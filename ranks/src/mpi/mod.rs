@@ -27,7 +27,7 @@ pub(crate) struct Mpi {
     shared: Arc<Shared>,
 }
 
-/// What the operations of a group share.
+/// The state that the operations of a group share.
 struct Shared {
     library: Arc<Library>,
     /// A communicator of this group alone. It is never freed, because that would take all ranks.
@@ -76,9 +76,7 @@ impl Mpi {
         let (rank, size) = (rank as usize, size as usize);
         Ok(Mpi { shared: Arc::new(Shared { library, communicator, rank, size, broken: Mutex::default() }) })
     }
-}
 
-impl Mpi {
     /// Blocks until all members have called this. The call that makes their group blocks with the lock of the library held, and then no collective could start on
     /// which a member waits before it comes.
     fn meet(&self, members: &[usize], serial: u64) -> Result<(), RankError> {

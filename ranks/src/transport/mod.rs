@@ -26,7 +26,7 @@ pub(crate) enum Fold {
     Max,
 }
 
-/// What a collective does. Ranks are numbers in the group.
+/// The work of a collective. Ranks are numbers in the group.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Verb {
     AllReduce(Fold),
@@ -64,7 +64,7 @@ unsafe impl Send for Transfer {}
 unsafe impl Sync for Transfer {}
 
 impl Transfer {
-    /// What all ranks must call alike: the call without its line.
+    /// The call without its line, which must be the same on all ranks.
     pub(crate) fn what(&self) -> &str {
         without_line(&self.call)
     }
@@ -83,7 +83,7 @@ pub(crate) trait Communicator: Send + Sync {
     /// The number of ranks in the group.
     fn size(&self) -> usize;
 
-    /// What the backend can do.
+    /// The capabilities of the backend.
     fn capabilities(&self) -> Capabilities;
 
     /// Starts this rank's part of a collective. Does not block.
@@ -114,7 +114,7 @@ pub(crate) trait Communicator: Send + Sync {
     fn subgroup(&self, members: &[usize], serial: u64) -> Result<Box<dyn Communicator>, RankError>;
 }
 
-/// What a backend can do.
+/// The capabilities of a backend.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Capabilities {
     /// Its name.

@@ -5,9 +5,8 @@
 
 use std::mem::ManuallyDrop;
 
-use half::{bf16, f16};
 use streamvm::ep::Operation;
-use streamvm::{DType, FnError};
+use streamvm::{DType, FnError, bf16, f16};
 
 use crate::transport::{Communicator, Fold, RankError, Transfer, Verb};
 
@@ -30,7 +29,7 @@ pub(crate) struct Staged {
     operation: Box<dyn Operation>,
     /// In 64-bit words, so that every dtype is aligned. Freed only when the operation is over: the backend uses it until then.
     buffer: ManuallyDrop<Vec<u64>>,
-    /// What is written to, with the number of its elements.
+    /// The places of the results, each with its number of elements.
     outputs: Vec<(*mut u8, usize)>,
     dtype: DType,
     /// The dtype in the buffer.

@@ -296,7 +296,7 @@ enum Outcome {
     NotOver(Rest),
 }
 
-/// What of a function goes on after it has returned.
+/// The work on which a task waits after its function has returned.
 pub(crate) enum Rest {
     /// The function was called with a handle; the task is over when that is used.
     Deferred(Arc<DeferredFunction>),
