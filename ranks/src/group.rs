@@ -4,15 +4,16 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use streamvm::ep::{MAX_WRITES, Operand, Operation, Unfinished};
+use streamvm::ep::{MAX_WRITES, Unfinished};
 use streamvm::{BuildError, DType, Error, FnContext, FnError, Site, Tensor};
 
-use crate::draft::{Draft, Ends};
+use crate::draft::Draft;
 use crate::issue::{Collective, Issue};
-use crate::order::{Asking, Comparing, Log};
+use crate::order::{Comparing, Log};
 use crate::reduction::Reduction;
+use crate::running::{Call, Running};
 use crate::session::Session;
-use crate::transport::{Capabilities, Communicator, Piece, RankError, Staged, Transfer, Verb, without_line};
+use crate::transport::{Capabilities, Communicator, RankError, Verb, without_line};
 
 /// Ranks that communicate. Clones are the same group. It may be used from any thread, but the collectives of a group must be issued in the same order on all of its
 /// ranks, and to one engine; see [the crate's page](crate).
@@ -22,21 +23,16 @@ pub struct Group {
 }
 
 struct Inner {
-    name: String,
-    communicator: Arc<dyn Communicator>,
+    running: Arc<Running>,
     session: Arc<Session>,
     /// The lane of the group's collective stream.
     lane: u32,
-    /// Each collective first checks that all ranks call the same one.
-    asks: bool,
-    /// What was issued.
+    /// The calls issued so far.
     log: Mutex<Log>,
     /// A group of the same ranks for checks of the order, with the lane of its stream.
     checks: OnceLock<Result<Checks, RankError>>,
     /// The lanes of messages, by the other rank and whether it sends them.
     messages: Mutex<Vec<(usize, bool, u32)>>,
-    /// The lanes on which a collective is under way.
-    active: Mutex<Vec<u32>>,
     /// The subgroups made so far, by their members, with their number. Counted for each list of members, because a rank knows only of the subgroups that it is in.
     subgroups: Mutex<Vec<(Vec<usize>, u64)>>,
 }
@@ -44,47 +40,32 @@ struct Inner {
 /// A group of the same ranks as another one, with the lane of its stream.
 type Checks = (Arc<dyn Communicator>, u32);
 
-/// A collective as its function carries it.
-#[derive(Clone)]
-struct Call {
-    verb: Verb,
-    dtype: DType,
-    /// [`Transfer::count`].
-    count: usize,
-    mean: bool,
-    /// With the caller's line, for errors.
-    text: String,
-}
-
 impl Group {
     pub(crate) fn new(name: String, communicator: Box<dyn Communicator>, session: Arc<Session>) -> Group {
-        let (lane, communicator) = (session.next_lane(), Arc::from(communicator));
-        let asks = session.asks && !Communicator::capabilities(&*communicator).checks_order;
-        let (log, checks, messages, subgroups) =
-            (Mutex::default(), OnceLock::new(), Mutex::default(), Mutex::default());
-        let active = Mutex::default();
-        let inner = Inner { name, communicator, session, lane, asks, log, checks, messages, active, subgroups };
-        Group { inner: Arc::new(inner) }
+        let running = Arc::new(Running::new(name, Arc::from(communicator), session.asks));
+        let (lane, checks) = (session.next_lane(), OnceLock::new());
+        let (log, messages, subgroups) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Group { inner: Arc::new(Inner { running, session, lane, log, checks, messages, subgroups }) }
     }
 
     /// The number of this rank in the group, from 0.
     pub fn rank(&self) -> usize {
-        self.inner.communicator.rank()
+        self.inner.running.communicator.rank()
     }
 
     /// The number of ranks in the group.
     pub fn size(&self) -> usize {
-        self.inner.communicator.size()
+        self.inner.running.communicator.size()
     }
 
     /// The name of the group, as instructions show it: `world`, or the members of a subgroup.
     pub fn name(&self) -> &str {
-        &self.inner.name
+        &self.inner.running.name
     }
 
-    /// What the backend of the group can do.
+    /// The capabilities of the group's backend.
     pub fn capabilities(&self) -> Capabilities {
-        self.inner.communicator.capabilities()
+        self.inner.running.communicator.capabilities()
     }
 
     /// The group of some ranks of this group, numbered in the order of `members`. Each of the members calls this, and no other rank. Blocks until all members have
@@ -106,7 +87,7 @@ impl Group {
             return refused(format!("this is rank {}, which is not among them; only members call this", self.rank()));
         }
         let serial = self.serial_of(members);
-        let communicator = self.inner.communicator.subgroup(members, serial)?;
+        let communicator = self.inner.running.communicator.subgroup(members, serial)?;
         let name = members.iter().map(usize::to_string).collect::<Vec<_>>().join("+");
         Ok(Group::new(format!("{}:{name}", self.name()), communicator, self.inner.session.clone()))
     }
@@ -117,7 +98,7 @@ impl Group {
     /// The backend does not survive the loss of a rank ([`Capabilities`]), or a rank does not come in time.
     pub fn shrink(&self) -> Result<Group, RankError> {
         let serial = self.serial_of(&[]);
-        let communicator = self.inner.communicator.shrink(serial)?;
+        let communicator = self.inner.running.communicator.shrink(serial)?;
         let name = format!("{}-{}", self.name(), communicator.size());
         Ok(Group::new(name, communicator, self.inner.session.clone()))
     }
@@ -140,12 +121,7 @@ impl Group {
     #[track_caller]
     pub fn all_reduce<I: Issue>(&self, issuer: I, x: &Tensor, by: Reduction) -> Result<Tensor, Error> {
         let call = self.call(Verb::AllReduce(by.fold()), "all_reduce", Some(by), &[x])?;
-        let mut draft = Draft::default();
-        let input = draft.read(x)?;
-        let (output, result) = draft.result(x, x.dims())?;
-        draft.end(Some(input), Some(output), x.numel());
-        self.issue(issuer, draft, call)?;
-        Ok(result)
+        self.to_all(issuer, (x, x.dims()), call)
     }
 
     /// Combines tensors of all ranks in place, as one collective: all ranks pass the same shapes, in the same order. All tensors have one dtype, and none
@@ -213,12 +189,7 @@ impl Group {
     #[track_caller]
     pub fn all_gather<I: Issue>(&self, issuer: I, x: &Tensor) -> Result<Tensor, Error> {
         let call = self.call(Verb::AllGather, "all_gather", None, &[x])?;
-        let mut draft = Draft::default();
-        let input = draft.read(x)?;
-        let (output, result) = draft.result(x, &self.gathered(x))?;
-        draft.end(Some(input), Some(output), x.numel());
-        self.issue(issuer, draft, call)?;
-        Ok(result)
+        self.to_all(issuer, (x, &self.gathered(x)), call)
     }
 
     /// As [`all_gather`](Group::all_gather), for `root` alone; the others get `None`.
@@ -239,13 +210,8 @@ impl Group {
     pub fn reduce_scatter<I: Issue>(&self, issuer: I, x: &Tensor, by: Reduction) -> Result<Tensor, Error> {
         let dims = self.divided("reduce_scatter", x)?;
         let mut call = self.call(Verb::ReduceScatter(by.fold()), "reduce_scatter", Some(by), &[x])?;
-        let mut draft = Draft::default();
-        let input = draft.read(x)?;
-        let (output, result) = draft.result(x, &dims)?;
-        call.count = result.numel();
-        draft.end(Some(input), Some(output), x.numel());
-        self.issue(issuer, draft, call)?;
-        Ok(result)
+        call.count = dims.iter().product();
+        self.to_all(issuer, (x, &dims), call)
     }
 
     /// Writes part `r` of `whole`, along axis 0, into `part` of rank `r`. Rank `root` passes `whole`, of shape `[size * n, …]`, the others `None`; all pass a
@@ -295,12 +261,7 @@ impl Group {
         self.divided("all_to_all", x)?;
         let mut call = self.call(Verb::AllToAll, "all_to_all", None, &[x])?;
         call.count = x.numel() / self.size();
-        let mut draft = Draft::default();
-        let input = draft.read(x)?;
-        let (output, result) = draft.result(x, x.dims())?;
-        draft.end(Some(input), Some(output), x.numel());
-        self.issue(issuer, draft, call)?;
-        Ok(result)
+        self.to_all(issuer, (x, x.dims()), call)
     }
 
     /// Sends `x` to another rank, which [receives](Group::receive) it. Messages between two ranks of a group arrive in the order in which they were sent.
@@ -356,11 +317,11 @@ impl Group {
     pub fn check_order<I: Issue>(&self, issuer: I) -> Result<I::Issued, Error> {
         let made = self.inner.checks.get_or_init(|| {
             let all: Vec<usize> = (0..self.size()).collect();
-            let communicator = self.inner.communicator.subgroup(&all, u64::MAX)?;
+            let communicator = self.inner.running.communicator.subgroup(&all, u64::MAX)?;
             Ok((Arc::from(communicator), self.inner.session.next_lane()))
         });
         let (group, lane) = made.clone().map_err(|error| refused("check_order", &error.to_string()))?;
-        let of = self.inner.communicator.clone();
+        let of = self.inner.running.communicator.clone();
         let mine = self.inner.log.lock().unwrap_or_else(PoisonError::into_inner).snapshot();
         let code = Arc::new(move |context: &mut FnContext<'_>| -> Result<(), FnError> {
             if context.skipped {
@@ -372,6 +333,17 @@ impl Group {
         let draft = Draft::default();
         let (before, after) = (draft.before.finish(), draft.after.finish());
         issuer.issue(Collective { before, name, lane, uses: Vec::new(), code, after })
+    }
+
+    /// A collective whose result, of shape `dims`, each rank gets.
+    #[track_caller]
+    fn to_all<I: Issue>(&self, issuer: I, (x, dims): (&Tensor, &[usize]), call: Call) -> Result<Tensor, Error> {
+        let mut draft = Draft::default();
+        let input = draft.read(x)?;
+        let (output, result) = draft.result(x, dims)?;
+        draft.end(Some(input), Some(output), x.numel());
+        self.issue(issuer, draft, call)?;
+        Ok(result)
     }
 
     /// A collective whose result `root` alone gets.
@@ -439,8 +411,8 @@ impl Group {
         };
         let name = without_line(&call.text).to_owned();
         let logged = (I::AT_ONCE && !call.is_message()).then(|| call.text.clone());
-        let (inner, Draft { before, uses, ends, after }) = (self.inner.clone(), draft);
-        let code = Arc::new(move |context: &mut FnContext<'_>| inner.start(context, call.clone(), &ends, lane));
+        let (running, Draft { before, uses, ends, after }) = (self.inner.running.clone(), draft);
+        let code = Arc::new(move |context: &mut FnContext<'_>| running.start(context, call.clone(), &ends, lane));
         let (before, after) = (before.finish(), after.finish());
         let issued = issuer.issue(Collective { before, name, lane, uses, code, after })?;
         if let Some(text) = logged {
@@ -492,129 +464,6 @@ impl Group {
             _ => Err(refused(name, &format!("axis 0 of {} does not divide among {} ranks", described(x), self.size()))),
         }
     }
-}
-
-impl Call {
-    fn is_message(&self) -> bool {
-        matches!(self.verb, Verb::Send(_) | Verb::Receive(_))
-    }
-
-    /// The elements that one tensor has before and after the collective, in a group of `size` ranks, if `elements` is what [`Ends`] has.
-    fn elements(&self, elements: usize, size: usize) -> (usize, usize) {
-        match self.verb {
-            Verb::AllGather | Verb::Gather(_) => (elements, elements * size),
-            Verb::ReduceScatter(_) => (elements, elements / size),
-            Verb::Scatter(_) => (elements * size, elements),
-            _ => (elements, elements),
-        }
-    }
-}
-
-impl Inner {
-    /// Starts a collective, over the operands of its function.
-    ///
-    /// # Errors
-    /// Always: the answer that an operation has been started is one, too. Or the operands are not those that the collective was made for, or the group is in use.
-    fn start(
-        self: &Arc<Self>,
-        context: &mut FnContext<'_>,
-        call: Call,
-        ends: &[Ends],
-        lane: u32,
-    ) -> Result<(), FnError> {
-        if context.skipped {
-            let what = format!(
-                "rank {} has skipped `{}`, because what it reads has failed",
-                self.communicator.rank(),
-                call.text
-            );
-            self.communicator.give_up(&RankError::Broken(what));
-            return Ok(());
-        }
-        let operands = context.take_all()?;
-        let size = self.communicator.size();
-        // The code of a step may be called with other operands than it was made for.
-        let address = |at: Option<usize>, elements: usize, writes: bool| -> Result<*mut u8, FnError> {
-            let Some(at) = at else { return Ok(std::ptr::null_mut()) };
-            let fits = |operand: &&Operand<'_>| {
-                let is_like = operand.dtype() == call.dtype && operand.layout().elements() == elements;
-                is_like && operand.is_contiguous() && (!writes || operand.access().writes())
-            };
-            let found = operands.get(at).filter(fits).map(Operand::ptr);
-            found.ok_or_else(|| format!("operand {at} does not fit `{}`", call.text).into())
-        };
-        let mut pieces = Vec::with_capacity(ends.len());
-        for ends in ends {
-            let (read, written) = call.elements(ends.elements, size);
-            let (input, output) = (address(ends.input, read, false)?, address(ends.output, written, true)?);
-            pieces.push(Piece { input: input.cast_const(), output, elements: ends.elements });
-        }
-        let active = Active::enter(self, lane)?;
-        let group = self.communicator.clone();
-        let operation = match self.asks && !call.is_message() {
-            false => begin(&*group, &call, &pieces)?,
-            true => {
-                let (of, later) = (group.clone(), call.clone());
-                Box::new(Asking::start(&group, &call.text, Box::new(move || begin(&*of, &later, &pieces)))?)
-            }
-        };
-        Err(Box::new(Unfinished(Box::new(OnLane { operation, _active: active }))))
-    }
-}
-
-/// While this lives, a collective is under way on a lane of a group.
-struct Active {
-    group: Arc<Inner>,
-    lane: u32,
-}
-
-impl Active {
-    /// # Errors
-    /// Another one is: two engines use the group.
-    fn enter(group: &Arc<Inner>, lane: u32) -> Result<Active, RankError> {
-        let mut active = group.active.lock().unwrap_or_else(PoisonError::into_inner);
-        if active.contains(&lane) {
-            let what = format!(
-                "two engines use the group {} at once; give each engine a group of its own (`Group::subgroup`)",
-                group.name
-            );
-            return Err(RankError::Argument(what));
-        }
-        active.push(lane);
-        Ok(Active { group: group.clone(), lane })
-    }
-}
-
-impl Drop for Active {
-    fn drop(&mut self) {
-        self.group.active.lock().unwrap_or_else(PoisonError::into_inner).retain(|lane| *lane != self.lane);
-    }
-}
-
-/// An operation, with the lane that it occupies.
-struct OnLane {
-    operation: Box<dyn Operation>,
-    _active: Active,
-}
-
-impl Operation for OnLane {
-    fn poll(&mut self) -> Result<bool, FnError> {
-        self.operation.poll()
-    }
-}
-
-/// Starts a collective over the operands of its function, whose memory the engine keeps until the operation that the function answers with is over.
-fn begin(group: &dyn Communicator, call: &Call, pieces: &[Piece]) -> Result<Box<dyn Operation>, RankError> {
-    let Call { verb, dtype, count, mean, ref text } = *call;
-    if matches!(verb, Verb::AllReduce(_) | Verb::Reduce(..) | Verb::ReduceScatter(_)) {
-        // SAFETY: the operands have the elements, are aligned and contiguous; the engine keeps their memory, and orders all other uses of it after this
-        // instruction, until the operation is over.
-        return unsafe { Staged::start(group, (verb, dtype), pieces, mean, text.clone()) };
-    }
-    let nothing = (std::ptr::null(), std::ptr::null_mut());
-    let (input, output) = pieces.first().map_or(nothing, |piece| (piece.input, piece.output));
-    // SAFETY: as above.
-    unsafe { group.start(Transfer { verb, dtype, count, input, output, call: text.clone() }) }
 }
 
 impl fmt::Debug for Group {

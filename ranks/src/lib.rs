@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `ranks`, `session` | this process as a rank of a job, and what its groups share |
 //! | `environment` | the rank that the launcher has named |
-//! | `group` | ranks that communicate, and their collectives |
+//! | `group`, `running` | ranks that communicate: their collectives as they are issued, and as they run |
 //! | `draft`, `issue` | the operands of a collective with their copies, and where its instructions go |
 //! | `reduction` | how elements are combined |
 //! | `order` | whether all ranks call the same |
@@ -53,6 +53,7 @@ mod mpi;
 mod order;
 mod ranks;
 mod reduction;
+mod running;
 mod session;
 mod transport;
 

@@ -181,6 +181,20 @@ fn a_rank_that_does_not_join_is_named() {
 }
 
 #[test]
+fn ranks_of_another_number_are_refused() {
+    let (job, program) = (name(), program());
+    let start = |rank: &str, size: &str| {
+        let variables = [("RANK", rank), ("WORLD_SIZE", size), ("STREAMVM_RANKS_TIMEOUT", "2"), ("STREAMVM_JOB", &job)];
+        started(Command::new(&program).arg("every").envs(variables))
+    };
+    let texts = [start("0", "2"), start("1", "3")].map(|child| ended(child).1);
+    assert!(
+        texts.iter().any(|text| text.contains("and others are not; start all ranks with one version")),
+        "{texts:?}"
+    );
+}
+
+#[test]
 fn two_processes_cannot_be_one_rank() {
     let job = name();
     let start = || {

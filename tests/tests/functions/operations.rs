@@ -234,3 +234,43 @@ fn a_step_of_a_program_may_start_an_operation_in_each_run() {
     let text = run["y"].to_vec::<i32>().expect_err("it fails").to_string();
     assert!(text.contains("the line is dead") && text.contains("starts") && text.contains("operations.rs"), "{text}");
 }
+
+/// A collective is issued by every run, because other ranks have it, too: also where a run is for other fetches. Its lane is that of its group, whatever the
+/// lane of the call, and it lies in no block.
+#[test]
+fn a_collective_step_is_in_every_run_on_its_own_lane_and_in_no_block() {
+    let (vm, calls) = (Vm::builder().build().expect("an engine"), Arc::new(AtomicU64::new(0)));
+    let counts = calls.clone();
+    let record = move |r: &Recorder| {
+        let x = r.feed("x", CPU, DType::I32, &[4])?;
+        let counts = counts.clone();
+        r.call_fn_on_collective("sends", (CPU, 5), [x.read()], move |_: &mut FnContext<'_>| {
+            counts.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        })?;
+        r.fetch("y", &(&x + 1)?)?;
+        r.fetch("z", &(&x + 2)?)
+    };
+    let inner = vm.record("inner", record).expect("it can be recorded");
+    let outer = vm.record("outer", |r| {
+        let x = r.feed("x", CPU, DType::I32, &[4])?;
+        let _lane = Lane(3).enter();
+        let results = r.call(&inner, &[("x", &x)], &[])?;
+        r.fetch("y", &results["y"])?;
+        r.fetch("z", &results["z"])
+    });
+    let outer = outer.expect("it can be recorded");
+    assert!(outer.to_string().contains("collective@cpu:0:5"), "{outer}");
+    let executable = vm.compile(&outer, &[], &CompileOptions::default()).expect("it compiles");
+    let x = tensor(&vm);
+    let run = executable.run_for(&[("x", &x)], &["y"]).expect("it is submitted");
+    assert_eq!(run["y"].to_vec::<i32>().expect("it runs"), [1; 4]);
+    vm.wait_all().expect("it runs");
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+    let in_block = vm.record("block", |r| {
+        let (goes, x) = (r.feed("goes", CPU, DType::Bool, &[])?, r.feed("x", CPU, DType::I32, &[4])?);
+        r.if_true(&goes, || r.call(&inner, &[("x", &x)], &[]).map(drop))
+    });
+    let refused = in_block.map(drop).expect_err("it lies in a block").to_string();
+    assert!(refused.contains("in a block there are no collectives"), "{refused}");
+}

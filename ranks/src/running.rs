@@ -1,0 +1,160 @@
+//! [`Running`]: a group as the functions of its collectives use it, when they run.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use streamvm::ep::{Operand, Operation, Unfinished};
+use streamvm::{DType, FnContext, FnError};
+
+use crate::draft::Ends;
+use crate::order::Asking;
+use crate::transport::{Communicator, Piece, RankError, Staged, Transfer, Verb};
+
+/// This rank's end of a group.
+pub(crate) struct Running {
+    pub(crate) name: String,
+    pub(crate) communicator: Arc<dyn Communicator>,
+    /// Each collective first checks that all ranks call the same one.
+    asks: bool,
+    /// The lanes on which a collective is under way.
+    active: Mutex<Vec<u32>>,
+}
+
+/// A collective as its function carries it.
+#[derive(Clone)]
+pub(crate) struct Call {
+    pub(crate) verb: Verb,
+    pub(crate) dtype: DType,
+    /// [`Transfer::count`].
+    pub(crate) count: usize,
+    pub(crate) mean: bool,
+    /// With the caller's line, for errors.
+    pub(crate) text: String,
+}
+
+impl Call {
+    pub(crate) fn is_message(&self) -> bool {
+        matches!(self.verb, Verb::Send(_) | Verb::Receive(_))
+    }
+
+    /// The elements that one tensor has before and after the collective, in a group of `size` ranks, if `elements` is what [`Ends`] has.
+    fn elements(&self, elements: usize, size: usize) -> (usize, usize) {
+        match self.verb {
+            Verb::AllGather | Verb::Gather(_) => (elements, elements * size),
+            Verb::ReduceScatter(_) => (elements, elements / size),
+            Verb::Scatter(_) => (elements * size, elements),
+            _ => (elements, elements),
+        }
+    }
+}
+
+impl Running {
+    pub(crate) fn new(name: String, communicator: Arc<dyn Communicator>, asks: bool) -> Running {
+        let asks = asks && !communicator.capabilities().checks_order;
+        Running { name, communicator, asks, active: Mutex::default() }
+    }
+
+    /// Starts a collective, over the operands of its function.
+    ///
+    /// # Errors
+    /// Always: the answer that an operation has been started is one, too. Or the operands are not those that the collective was made for, or the group is in use.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        context: &mut FnContext<'_>,
+        call: Call,
+        ends: &[Ends],
+        lane: u32,
+    ) -> Result<(), FnError> {
+        if context.skipped {
+            let what = format!(
+                "rank {} has skipped `{}`, because what it reads has failed",
+                self.communicator.rank(),
+                call.text
+            );
+            self.communicator.give_up(&RankError::Broken(what));
+            return Ok(());
+        }
+        let operands = context.take_all()?;
+        let size = self.communicator.size();
+        // The code of a step may be called with other operands than it was made for.
+        let address = |at: Option<usize>, elements: usize, writes: bool| -> Result<*mut u8, FnError> {
+            let Some(at) = at else { return Ok(std::ptr::null_mut()) };
+            let fits = |operand: &&Operand<'_>| {
+                let is_like = operand.dtype() == call.dtype && operand.layout().elements() == elements;
+                is_like && operand.is_contiguous() && (!writes || operand.access().writes())
+            };
+            let found = operands.get(at).filter(fits).map(Operand::ptr);
+            found.ok_or_else(|| format!("operand {at} does not fit `{}`", call.text).into())
+        };
+        let mut pieces = Vec::with_capacity(ends.len());
+        for ends in ends {
+            let (read, written) = call.elements(ends.elements, size);
+            let (input, output) = (address(ends.input, read, false)?, address(ends.output, written, true)?);
+            pieces.push(Piece { input: input.cast_const(), output, elements: ends.elements });
+        }
+        let active = Active::enter(self, lane)?;
+        let group = self.communicator.clone();
+        let operation = match self.asks && !call.is_message() {
+            false => begin(&*group, &call, &pieces)?,
+            true => {
+                let (of, later) = (group.clone(), call.clone());
+                Box::new(Asking::start(&group, &call.text, Box::new(move || begin(&*of, &later, &pieces)))?)
+            }
+        };
+        Err(Box::new(Unfinished(Box::new(OnLane { operation, _active: active }))))
+    }
+}
+
+/// While this lives, a collective is under way on a lane of a group.
+struct Active {
+    group: Arc<Running>,
+    lane: u32,
+}
+
+impl Active {
+    /// # Errors
+    /// Another one is: two engines use the group.
+    fn enter(group: &Arc<Running>, lane: u32) -> Result<Active, RankError> {
+        let mut active = group.active.lock().unwrap_or_else(PoisonError::into_inner);
+        if active.contains(&lane) {
+            let what = format!(
+                "two engines use the group {} at once; give each engine a group of its own (`Group::subgroup`)",
+                group.name
+            );
+            return Err(RankError::Argument(what));
+        }
+        active.push(lane);
+        Ok(Active { group: group.clone(), lane })
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.group.active.lock().unwrap_or_else(PoisonError::into_inner).retain(|lane| *lane != self.lane);
+    }
+}
+
+/// An operation, with the lane that it occupies.
+struct OnLane {
+    operation: Box<dyn Operation>,
+    _active: Active,
+}
+
+impl Operation for OnLane {
+    fn poll(&mut self) -> Result<bool, FnError> {
+        self.operation.poll()
+    }
+}
+
+/// Starts a collective over the operands of its function, whose memory the engine keeps until the operation that the function answers with is over.
+fn begin(group: &dyn Communicator, call: &Call, pieces: &[Piece]) -> Result<Box<dyn Operation>, RankError> {
+    let Call { verb, dtype, count, mean, ref text } = *call;
+    if matches!(verb, Verb::AllReduce(_) | Verb::Reduce(..) | Verb::ReduceScatter(_)) {
+        // SAFETY: the operands have the elements, are aligned and contiguous; the engine keeps their memory, and orders all other uses of it after this
+        // instruction, until the operation is over.
+        return unsafe { Staged::start(group, (verb, dtype), pieces, mean, text.clone()) };
+    }
+    let nothing = (std::ptr::null(), std::ptr::null_mut());
+    let (input, output) = pieces.first().map_or(nothing, |piece| (piece.input, piece.output));
+    // SAFETY: as above.
+    unsafe { group.start(Transfer { verb, dtype, count, input, output, call: text.clone() }) }
+}
