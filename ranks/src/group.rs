@@ -5,10 +5,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use streamvm::ep::{MAX_WRITES, Unfinished};
-use streamvm::{BuildError, DType, Error, FnContext, FnError, Site, Tensor};
+use streamvm::{BuildError, DType, DeviceId, DeviceKind, Error, FnContext, FnError, InstructionList, Site, Tensor, Vm};
 
 use crate::draft::Draft;
-use crate::issue::{Collective, Issue};
+use crate::issue::{CPU, Collective, Issue};
+use crate::nccl::{Nccl, combined_as, of_host};
 use crate::order::{Comparing, Log};
 use crate::reduction::Reduction;
 use crate::running::{Call, Running};
@@ -25,6 +26,8 @@ pub struct Group {
 struct Inner {
     running: Arc<Running>,
     session: Arc<Session>,
+    /// The device on which collectives run.
+    device: DeviceId,
     /// The lane of the group's collective stream.
     lane: u32,
     /// The calls issued so far.
@@ -41,11 +44,21 @@ struct Inner {
 type Checks = (Arc<dyn Communicator>, u32);
 
 impl Group {
-    pub(crate) fn new(name: String, communicator: Box<dyn Communicator>, session: Arc<Session>) -> Group {
-        let running = Arc::new(Running::new(name, Arc::from(communicator), session.asks));
-        let (lane, checks) = (session.next_lane(), OnceLock::new());
+    /// A group of the host, or, with NCCL, of a GPU and its lane.
+    pub(crate) fn new(
+        name: String,
+        communicator: Arc<dyn Communicator>,
+        nccl: Option<(Arc<Nccl>, DeviceId, u32)>,
+        session: Arc<Session>,
+    ) -> Group {
+        let (nccl, device, lane) = match nccl {
+            Some((nccl, device, lane)) => (Some(nccl), device, lane),
+            None => (None, CPU, session.next_lane()),
+        };
+        let running = Arc::new(Running::new(name, communicator, nccl, session.asks));
         let (log, messages, subgroups) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Group { inner: Arc::new(Inner { running, session, lane, log, checks, messages, subgroups }) }
+        let checks = OnceLock::new();
+        Group { inner: Arc::new(Inner { running, session, device, lane, log, checks, messages, subgroups }) }
     }
 
     /// The number of this rank in the group, from 0.
@@ -61,6 +74,41 @@ impl Group {
     /// The name of the group, as instructions show it: `world`, or the members of a subgroup.
     pub fn name(&self) -> &str {
         &self.inner.running.name
+    }
+
+    /// The device on which the collectives run: a CPU, unless the group was made by [`on_device`](Group::on_device).
+    pub fn device(&self) -> DeviceId {
+        self.inner.device
+    }
+
+    /// The group of the same ranks whose collectives run on a GPU of each rank, by NCCL, which is loaded now: the library that `STREAMVM_NCCL` names, or the one that the
+    /// loader finds. Each rank passes a GPU of its own, as an engine of its own has it; the group is for that engine. Tensors on that GPU are not copied. Blocks until all ranks
+    /// of the group have called it.
+    ///
+    /// # Errors
+    /// [`RankError::Argument`] if the device is none of CUDA's, or if this group has a GPU already; a rank has no NCCL, or another version of it; the engine does not have the
+    /// device; the errors of NCCL and of the backend.
+    pub fn on_device(&self, vm: &Vm, device: DeviceId) -> Result<Group, RankError> {
+        if device.kind != DeviceKind::CUDA {
+            return Err(RankError::Argument(format!("{device} is no GPU of CUDA; the group runs on {CPU} already")));
+        }
+        let all: Vec<usize> = (0..self.size()).collect();
+        let host = self.host("on_device")?.subgroup(&all, self.serial_of(&all))?;
+        let (session, name) = (self.inner.session.clone(), format!("{} on {device}", self.name()));
+        let lane = session.next_lane();
+        let nccl = Arc::new(Nccl::join(Arc::from(host), vm, device, lane, session.limit)?);
+        Ok(Group::new(name, nccl.clone(), Some((nccl, device, lane)), session))
+    }
+
+    /// The communicator, which makes others.
+    ///
+    /// # Errors
+    /// The group has a GPU.
+    fn host(&self, call: &str) -> Result<&dyn Communicator, RankError> {
+        match self.device() {
+            CPU => Ok(&*self.inner.running.communicator),
+            _ => Err(of_host(call)),
+        }
     }
 
     /// The capabilities of the group's backend.
@@ -87,9 +135,9 @@ impl Group {
             return refused(format!("this is rank {}, which is not among them; only members call this", self.rank()));
         }
         let serial = self.serial_of(members);
-        let communicator = self.inner.running.communicator.subgroup(members, serial)?;
+        let communicator = self.host("subgroup")?.subgroup(members, serial)?;
         let name = members.iter().map(usize::to_string).collect::<Vec<_>>().join("+");
-        Ok(Group::new(format!("{}:{name}", self.name()), communicator, self.inner.session.clone()))
+        Ok(Group::new(format!("{}:{name}", self.name()), Arc::from(communicator), None, self.inner.session.clone()))
     }
 
     /// The group of the ranks of this group that are still there, after others were lost. Each of them calls this. Blocks until they all have.
@@ -98,9 +146,9 @@ impl Group {
     /// The backend does not survive the loss of a rank ([`Capabilities`]), or a rank does not come in time.
     pub fn shrink(&self) -> Result<Group, RankError> {
         let serial = self.serial_of(&[]);
-        let communicator = self.inner.running.communicator.shrink(serial)?;
+        let communicator = self.host("shrink")?.shrink(serial)?;
         let name = format!("{}-{}", self.name(), communicator.size());
-        Ok(Group::new(name, communicator, self.inner.session.clone()))
+        Ok(Group::new(name, Arc::from(communicator), None, self.inner.session.clone()))
     }
 
     /// The number of earlier subgroups with these members.
@@ -145,7 +193,7 @@ impl Group {
         }
         let mut call = self.call(Verb::AllReduce(by.fold()), "all_reduce", Some(by), tensors)?;
         call.count = tensors.iter().map(|x| x.numel()).sum();
-        let mut draft = Draft::default();
+        let mut draft = self.draft(&call);
         for x in tensors {
             let both = draft.update(x)?;
             draft.end(Some(both), Some(both), x.numel());
@@ -170,7 +218,7 @@ impl Group {
     #[track_caller]
     pub fn broadcast<I: Issue>(&self, issuer: I, x: &Tensor, root: usize) -> Result<I::Issued, Error> {
         let call = self.call(Verb::Broadcast(self.peer("broadcast", root)?), "broadcast", None, &[x])?;
-        let mut draft = Draft::default();
+        let mut draft = self.draft(&call);
         if root == self.rank() {
             let input = draft.read(x)?;
             draft.end(Some(input), None, x.numel());
@@ -228,7 +276,7 @@ impl Group {
         root: usize,
     ) -> Result<I::Issued, Error> {
         let call = self.call(Verb::Scatter(self.peer("scatter", root)?), "scatter", None, &[part])?;
-        let mut draft = Draft::default();
+        let mut draft = self.draft(&call);
         let input = match (whole, root == self.rank()) {
             (Some(whole), true) => {
                 if whole.dtype() != part.dtype() || self.divided("scatter", whole)? != part.dims() {
@@ -272,7 +320,7 @@ impl Group {
     #[track_caller]
     pub fn send<I: Issue>(&self, issuer: I, x: &Tensor, to: usize) -> Result<I::Issued, Error> {
         let call = self.call(Verb::Send(self.other("send", to)?), "send", None, &[x])?;
-        let mut draft = Draft::default();
+        let mut draft = self.draft(&call);
         let input = draft.read(x)?;
         draft.end(Some(input), None, x.numel());
         self.issue(issuer, draft, call)
@@ -285,7 +333,7 @@ impl Group {
     #[track_caller]
     pub fn receive<I: Issue>(&self, issuer: I, x: &Tensor, from: usize) -> Result<I::Issued, Error> {
         let call = self.call(Verb::Receive(self.other("receive", from)?), "receive", None, &[x])?;
-        let mut draft = Draft::default();
+        let mut draft = self.draft(&call);
         let output = draft.write(x)?;
         draft.end(None, Some(output), x.numel());
         self.issue(issuer, draft, call)
@@ -299,8 +347,12 @@ impl Group {
     #[track_caller]
     pub fn barrier<I: Issue>(&self, issuer: I) -> Result<I::Issued, Error> {
         let call = self.call(Verb::Barrier, "barrier", None, &[])?;
-        let mut draft = Draft::default();
+        let mut draft = self.draft(&call);
         draft.before.barrier();
+        if self.device() != CPU {
+            let token = draft.token()?;
+            draft.end(Some(token), Some(token), 1);
+        }
         draft.after.barrier();
         self.issue(issuer, draft, call)
     }
@@ -330,15 +382,18 @@ impl Group {
             Err(Box::new(Unfinished(Box::new(Comparing::start(&group, &of, mine.clone())?))))
         });
         let name = format!("check_order of {}", self.name());
-        let draft = Draft::default();
-        let (before, after) = (draft.before.finish(), draft.after.finish());
-        issuer.issue(Collective { before, name, lane, uses: Vec::new(), code, after })
+        let (before, after) = (InstructionList::new(), InstructionList::new());
+        issuer.issue(Collective { before, device: CPU, name, lane, uses: Vec::new(), code, after })
+    }
+
+    fn draft(&self, call: &Call) -> Draft {
+        Draft::new(self.device(), call.dtype)
     }
 
     /// A collective whose result, of shape `dims`, each rank gets.
     #[track_caller]
     fn to_all<I: Issue>(&self, issuer: I, (x, dims): (&Tensor, &[usize]), call: Call) -> Result<Tensor, Error> {
-        let mut draft = Draft::default();
+        let mut draft = self.draft(&call);
         let input = draft.read(x)?;
         let (output, result) = draft.result(x, dims)?;
         draft.end(Some(input), Some(output), x.numel());
@@ -355,7 +410,7 @@ impl Group {
         call: Call,
         root: usize,
     ) -> Result<Option<Tensor>, Error> {
-        let mut draft = Draft::default();
+        let mut draft = self.draft(&call);
         let input = draft.read(x)?;
         let given = if root == self.rank() { Some(draft.result(x, dims)?) } else { None };
         draft.end(Some(input), given.as_ref().map(|(output, _)| *output), x.numel());
@@ -386,7 +441,7 @@ impl Group {
         {
             return Err(refused(name, &reason));
         }
-        let mean = by == Some(Reduction::Mean);
+        let (mean, by_nccl) = (by == Some(Reduction::Mean), by.is_some() && self.device() != CPU);
         let by = by.map(|by| format!(" {by}")).unwrap_or_default();
         let peer = match verb {
             Verb::Reduce(_, root) | Verb::Gather(root) | Verb::Send(root) => format!(" to {root}"),
@@ -398,6 +453,7 @@ impl Group {
             few => few.iter().map(|x| format!(" {}", described(x))).collect(),
         };
         let text = format!("{name}{by}{peer}{} over {} ({}:{})", what.concat(), self.name(), site.file(), site.line());
+        let dtype = if by_nccl { combined_as(dtype) } else { dtype };
         Ok(Call { verb, dtype, count: tensors.first().map_or(0, |x| x.numel()), mean, text })
     }
 
@@ -411,10 +467,10 @@ impl Group {
         };
         let name = without_line(&call.text).to_owned();
         let logged = (I::AT_ONCE && !call.is_message()).then(|| call.text.clone());
-        let (running, Draft { before, uses, ends, after }) = (self.inner.running.clone(), draft);
+        let (running, Draft { device, before, uses, ends, after, .. }) = (self.inner.running.clone(), draft);
         let code = Arc::new(move |context: &mut FnContext<'_>| running.start(context, call.clone(), &ends, lane));
         let (before, after) = (before.finish(), after.finish());
-        let issued = issuer.issue(Collective { before, name, lane, uses, code, after })?;
+        let issued = issuer.issue(Collective { before, device, name, lane, uses, code, after })?;
         if let Some(text) = logged {
             self.inner.log.lock().unwrap_or_else(PoisonError::into_inner).add(&text);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use streamvm::program::{FunctionCode, Recorder};
 use streamvm::{Access, DeviceId, Error, FnContext, InstructionList, InstructionsBuilder, Tensor, Ticket, Use, Vm};
 
-/// Collectives run on memory of the host.
+/// The device of collectives on the host.
 pub(crate) const CPU: DeviceId = DeviceId::cpu(0);
 
 /// A receiver of the instructions of a collective: an engine, which submits them at once; a builder, which appends them to its list; a recorder, which makes them steps
@@ -32,6 +32,7 @@ pub trait Issue {
 /// [`Group`](crate::Group).
 pub struct Collective {
     pub(crate) before: InstructionList,
+    pub(crate) device: DeviceId,
     pub(crate) name: String,
     pub(crate) lane: u32,
     pub(crate) uses: Vec<(Tensor, Access)>,
@@ -53,7 +54,7 @@ impl Collective {
         builder.append(std::mem::take(&mut self.before));
         let code = self.code.clone();
         let function = move |context: &mut FnContext<'_>| code(context);
-        builder.on_lane(self.lane).on_collective().call_fn(self.name.clone(), CPU, self.uses(), function)?;
+        builder.on_lane(self.lane).on_collective().call_fn(self.name.clone(), self.device, self.uses(), function)?;
         builder.append(self.after);
         Ok(())
     }
@@ -89,7 +90,7 @@ impl Issue for &Recorder {
         self.submit(std::mem::take(&mut collective.before))?;
         let (code, name) = (collective.code.clone(), collective.name.clone());
         let function = move |context: &mut FnContext<'_>| code(context);
-        self.call_fn_on_collective(name, (CPU, collective.lane), collective.uses(), function)?;
+        self.call_fn_on_collective(name, (collective.device, collective.lane), collective.uses(), function)?;
         self.submit(collective.after)
     }
 }

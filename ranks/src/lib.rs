@@ -4,7 +4,7 @@
 //!   Group ── all_reduce, send, … ──▶ Collective ──▶ Vm, InstructionsBuilder or Recorder     (issue)
 //!     │                                  │ its function, on a collective stream, starts an Operation
 //!     ▼                                  ▼
-//!   Communicator: local (shared memory) or mpi (loaded at run time)                         (transport)
+//!   Communicator: local (shared memory), mpi or nccl (loaded at run time)                   (transport)
 //! ```
 //!
 //! | file | idea |
@@ -18,6 +18,7 @@
 //! | `transport` | the interface of backends; reductions by way of a buffer |
 //! | `local` | ranks of one machine |
 //! | `mpi` | MPI |
+//! | `nccl` | NCCL, for ranks with a GPU each |
 //!
 //! The user's page is `docs/ranks.md`.
 //!
@@ -50,6 +51,7 @@ mod group;
 mod issue;
 mod local;
 mod mpi;
+mod nccl;
 mod order;
 mod ranks;
 mod reduction;

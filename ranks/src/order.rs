@@ -108,6 +108,10 @@ impl Operation for Asking {
         self.begun = Some(begin()?);
         Ok(false)
     }
+
+    fn look(&mut self) -> Result<(), FnError> {
+        self.begun.as_mut().map_or(Ok(()), |begun| begun.look())
+    }
 }
 
 /// The first rank whose call differs from that of this rank.

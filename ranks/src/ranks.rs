@@ -60,7 +60,7 @@ impl Ranks {
     pub fn mpi() -> Result<Ranks, RankError> {
         let world = Mpi::world()?;
         let version = Library::get()?.version.clone();
-        Ranks::of(Box::new(world), &version, true)
+        Ranks::of(Box::new(world), &version, environment::limit(|name| std::env::var(name).ok())?)
     }
 
     /// A rank of a job on this machine, whose ranks name the same folder: processes, or engines of one process, each on a thread of its own. The folder is made,
@@ -70,7 +70,7 @@ impl Ranks {
     /// # Errors
     /// The system refuses; a rank does not join, or runs another version.
     pub fn local(folder: &Path, rank: usize, size: usize, limit: Duration) -> Result<Ranks, RankError> {
-        Ranks::of(Box::new(Local::join(folder, rank, size, limit)?), "", false)
+        Ranks::of(Box::new(Local::join(folder, rank, size, limit)?), "", limit)
     }
 
     /// The only rank of a job.
@@ -83,14 +83,17 @@ impl Ranks {
         Ranks::local(&std::env::temp_dir().join(name), 0, 1, Duration::MAX)
     }
 
-    fn of(world: Box<dyn Communicator>, library: &str, uses_mpi: bool) -> Result<Ranks, RankError> {
+    /// `library` is the MPI library, if there is one.
+    fn of(world: Box<dyn Communicator>, library: &str, limit: Duration) -> Result<Ranks, RankError> {
         let mine = match library {
             "" => format!("streamvm {}", env!("CARGO_PKG_VERSION")),
             library => format!("streamvm {} on {library}", env!("CARGO_PKG_VERSION")),
         };
         let asks = environment::checks_order(|name| std::env::var(name).ok())?;
         check_versions(&*world, &mine)?;
-        Ok(Ranks { world: Group::new("world".to_owned(), world, Arc::new(Session::new(asks))), uses_mpi })
+        let session = Arc::new(Session::new(asks, limit));
+        let uses_mpi = !library.is_empty();
+        Ok(Ranks { world: Group::new("world".to_owned(), Arc::from(world), None, session), uses_mpi })
     }
 
     /// The group of all ranks.
@@ -128,10 +131,7 @@ fn check_versions(world: &dyn Communicator, mine: &str) -> Result<(), RankError>
     };
     // SAFETY: both arrays have the elements, and stay until the operation is over, which is awaited here.
     let operation = unsafe { world.start(transfer) }?;
-    block_on(operation).map_err(|error| match error.downcast::<RankError>() {
-        Ok(error) => *error,
-        Err(error) => RankError::Broken(error.to_string()),
-    })?;
+    block_on(operation).map_err(RankError::of)?;
     for (other, theirs) in output.chunks(VERSION).enumerate() {
         if theirs != input {
             let theirs = String::from_utf8_lossy(theirs).trim_end_matches('\0').to_owned();

@@ -6,13 +6,16 @@ use streamvm::ep::{Operand, Operation, Unfinished};
 use streamvm::{DType, FnContext, FnError};
 
 use crate::draft::Ends;
-use crate::order::Asking;
+use crate::nccl::Nccl;
+use crate::order::{Asking, Begin};
 use crate::transport::{Communicator, Piece, RankError, Staged, Transfer, Verb};
 
 /// This rank's end of a group.
 pub(crate) struct Running {
     pub(crate) name: String,
     pub(crate) communicator: Arc<dyn Communicator>,
+    /// The communicator once more, if the group's collectives run on a GPU.
+    nccl: Option<Arc<Nccl>>,
     /// Each collective first checks that all ranks call the same one.
     asks: bool,
     /// The lanes on which a collective is under way.
@@ -48,9 +51,14 @@ impl Call {
 }
 
 impl Running {
-    pub(crate) fn new(name: String, communicator: Arc<dyn Communicator>, asks: bool) -> Running {
+    pub(crate) fn new(
+        name: String,
+        communicator: Arc<dyn Communicator>,
+        nccl: Option<Arc<Nccl>>,
+        asks: bool,
+    ) -> Running {
         let asks = asks && !communicator.capabilities().checks_order;
-        Running { name, communicator, asks, active: Mutex::default() }
+        Running { name, communicator, nccl, asks, active: Mutex::default() }
     }
 
     /// Starts a collective, over the operands of its function.
@@ -73,7 +81,11 @@ impl Running {
             self.communicator.give_up(&RankError::Broken(what));
             return Ok(());
         }
-        let operands = context.take_all()?;
+        let raw = context.raw;
+        let operands = match raw {
+            Some(raw) => raw.operands,
+            None => context.take_all()?,
+        };
         let size = self.communicator.size();
         // The code of a step may be called with other operands than it was made for.
         let address = |at: Option<usize>, elements: usize, writes: bool| -> Result<*mut u8, FnError> {
@@ -91,16 +103,27 @@ impl Running {
             let (input, output) = (address(ends.input, read, false)?, address(ends.output, written, true)?);
             pieces.push(Piece { input: input.cast_const(), output, elements: ends.elements });
         }
-        let active = Active::enter(self, lane)?;
         let group = self.communicator.clone();
-        let operation = match self.asks && !call.is_message() {
-            false => begin(&*group, &call, &pieces)?,
-            true => {
-                let (of, later) = (group.clone(), call.clone());
-                Box::new(Asking::start(&group, &call.text, Box::new(move || begin(&*of, &later, &pieces)))?)
+        let (of, later) = (group.clone(), call.clone());
+        let begins: Begin = match (&self.nccl, raw) {
+            (Some(nccl), Some(raw)) => {
+                let (nccl, is) = (nccl.clone(), (call.verb, call.dtype, call.count, call.mean));
+                let launch = nccl.launch(raw, is, pieces)?;
+                // SAFETY: as in `begin`; the engine looks at the operation until the device has passed its commands.
+                Box::new(move || unsafe { nccl.start(launch) })
             }
+            (None, None) => Box::new(move || begin(&*of, &later, &pieces)),
+            _ => return Err(format!("`{}` has been moved to another device", call.text).into()),
         };
-        Err(Box::new(Unfinished(Box::new(OnLane { operation, _active: active }))))
+        let asks = self.asks && !call.is_message();
+        // The order of a device's stream holds also if several engines use it.
+        let active = if raw.is_none() { Some(Active::enter(self, lane)?) } else { None };
+        let operation = if asks { Box::new(Asking::start(&group, &call.text, begins)?) } else { begins()? };
+        let operation = match active {
+            Some(active) => Box::new(OnLane { operation, _active: active }),
+            None => operation,
+        };
+        Err(Box::new(Unfinished(operation)))
     }
 }
 

@@ -8,6 +8,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use streamvm_standin::Standin;
+
 /// A job that takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -120,6 +122,68 @@ fn random_programs_of_several_groups_equal_the_serial_program() {
     fine(8, &["random", "2", "10"]);
 }
 
+/// Runs a job whose ranks have a GPU each: the stand-ins for the driver and for NCCL, which is the same library.
+fn on_gpus(ranks: usize, arguments: &[&str], variables: &[(&str, &str)]) -> Vec<(bool, String)> {
+    let folder = Standin::folder();
+    let files = std::env::temp_dir().join(format!("streamvm-{}", name()));
+    std::fs::create_dir_all(&files).expect("a folder");
+    let text = |path: PathBuf| path.to_string_lossy().into_owned();
+    let (nccl, driver, temporary) = (text(folder.join("libcuda.so")), text(folder.clone()), text(files.clone()));
+    let findings = text(files.join("findings"));
+    let standins = [
+        ("STREAMVM_NCCL", nccl.as_str()),
+        ("LD_LIBRARY_PATH", &driver),
+        ("TMPDIR", &temporary),
+        ("STREAMVM_STANDIN", "devices=1"),
+        ("STREAMVM_STANDIN_FINDINGS", &findings),
+        ("RANK_CHECKS_GPU", "1"),
+    ];
+    let outputs = local_with(ranks, arguments, &[&standins, variables].concat());
+    let found = std::fs::read_to_string(&findings).unwrap_or_default();
+    std::fs::remove_dir_all(&files).expect("it is removed");
+    assert_eq!(found, "", "the stand-ins found something; the ranks: {outputs:?}");
+    outputs
+}
+
+#[test]
+fn on_gpus_every_collective_computes_what_each_rank_expects() {
+    for (ranks, asks) in [(1, "0"), (3, "1"), (2, "0")] {
+        for (rank, (success, text)) in
+            on_gpus(ranks, &["gpu"], &[("STREAMVM_CHECK_ORDER", asks)]).into_iter().enumerate()
+        {
+            assert!(success && text.contains(&format!("rank {rank} of {ranks}: fine")), "rank {rank}: {text}");
+        }
+    }
+}
+
+#[test]
+fn on_gpus_the_loss_of_a_rank_fails_the_collectives_of_the_others_and_the_rest_goes_on() {
+    for (fault, what) in [
+        ("kill", "rank 1 died"),
+        ("kill-during", "rank 1 died"),
+        ("leave", "rank 1 left the group"),
+        ("skip", "rank 1 has given the group up"),
+    ] {
+        others_say(&on_gpus(3, &["fault", fault], &[]), what);
+    }
+}
+
+/// The kernels of a communicator that does not end may use the memory of the device for ever.
+#[test]
+fn on_gpus_a_communicator_that_does_not_end_takes_the_device_along() {
+    let hangs = [("STREAMVM_STANDIN", "devices=1;hang=ncclCommAbort"), ("STREAMVM_RANKS_TIMEOUT", "1")];
+    for (rank, (_, text)) in on_gpus(3, &["fault", "kill"], &hangs).iter().enumerate().filter(|(rank, _)| *rank != 1) {
+        assert!(text.contains("cuda:0 is lost (rank 1 died"), "rank {rank}: {text}");
+    }
+}
+
+#[test]
+fn without_nccl_the_error_says_what_was_tried() {
+    for (_, text) in on_gpus(2, &["gpu"], &[("STREAMVM_NCCL", "/nowhere/libnccl.so.2")]) {
+        assert!(text.contains("/nowhere/libnccl.so.2") && text.contains("pip install nvidia-nccl"), "{text}");
+    }
+}
+
 #[test]
 fn collectives_are_steps_of_programs() {
     fine(1, &["programs"]);
@@ -141,16 +205,29 @@ fn the_loss_of_a_rank_fails_the_collectives_of_the_others_and_the_rest_goes_on()
 
 #[test]
 fn a_rank_that_stops_is_named_after_the_limit() {
-    let job = std::thread::spawn(|| {
-        let mark = std::process::id().to_string();
+    others_say(&stopping(local_with), "rank 1 did not take part within 0.5 s");
+}
+
+#[test]
+fn on_gpus_a_rank_that_stops_ends_the_wait_after_the_limit() {
+    let outputs = stopping(on_gpus);
+    assert!(outputs.iter().any(|(_, text)| text.contains("did not take part within 0.5 s")), "{outputs:?}");
+    others_say(&outputs, "rank");
+}
+
+/// Runs a job of 3 ranks of which rank 1 stops.
+fn stopping(run: fn(usize, &[&str], &[(&str, &str)]) -> Vec<(bool, String)>) -> Vec<(bool, String)> {
+    let mark = name();
+    let variable = format!("STREAMVM_TEST_STOPS={mark}");
+    let job = std::thread::spawn(move || {
         let limit = [("STREAMVM_RANKS_TIMEOUT", "0.5"), ("STREAMVM_TEST_STOPS", mark.as_str())];
-        local_with(3, &["fault", "stop"], &limit)
+        run(3, &["fault", "stop"], &limit)
     });
     // The stopped process never ends by itself.
     let begin = Instant::now();
     while !job.is_finished() && begin.elapsed() < LIMIT {
         std::thread::sleep(Duration::from_millis(50));
-        for process in processes_with(&format!("STREAMVM_TEST_STOPS={}", std::process::id())) {
+        for process in processes_with(&variable) {
             let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
             let stopped = stat.rsplit_once(')').is_some_and(|(_, state)| state.trim_start().starts_with('T'));
             if stopped && begin.elapsed() > Duration::from_secs(3) {
@@ -158,7 +235,7 @@ fn a_rank_that_stops_is_named_after_the_limit() {
             }
         }
     }
-    others_say(&job.join().expect("the job ends"), "rank 1 did not take part within 0.5 s");
+    job.join().expect("the job ends")
 }
 
 #[test]

@@ -221,6 +221,10 @@ unsafe impl Device for CudaDevice {
         self.device().fused_kernels.log();
     }
 
+    fn lose(&self, reason: &str) {
+        self.device().mark_running_on(reason.to_owned());
+    }
+
     fn stop_loops(&self) {
         self.device().conditions.stop();
     }

@@ -10,20 +10,32 @@ use crate::errors::call_error::FnError;
 /// Until then the engine keeps the memory of the function's operands, and what follows on the stream waits. So an operation may use the addresses
 /// of operands that its function has taken, until [`poll`](Operation::poll) has returned `Ok(true)` or an error.
 pub trait Operation: Send + Sync {
-    /// Whether the operation is over. The engine asks again and again, one thread at a time, until this returns `Ok(true)` or an error; it
-    /// must not block.
+    /// Whether the operation is over; on a stream of a device, whether its commands are queued. The engine asks again and again, one thread at a time, until this
+    /// returns `Ok(true)` or an error; it must not block.
     ///
     /// # Errors
     ///
     /// The operation has failed, and uses the operands no longer.
     fn poll(&mut self) -> Result<bool, FnError>;
+
+    /// On a stream of a device: looks at the queued commands, which may have failed or wait for ever. The engine calls this from time to time while somebody waits
+    /// for the instruction, and once when the device has passed it; it must not block.
+    ///
+    /// # Errors
+    ///
+    /// The commands have failed. They have been ended, so that the device will pass them, or the error is [`Error::DeviceLost`](crate::Error::DeviceLost): then
+    /// everything on the device fails.
+    fn look(&mut self) -> Result<(), FnError> {
+        Ok(())
+    }
 }
 
 /// The answer of a function that has started an [`Operation`]. It travels as the error of the function.
 ///
-/// Functions on the collective streams of a CPU may give it: the thread of these streams polls their operations side by side. A function on
-/// another stream that threads of the host run may, too, but its thread does nothing else until the operation is over. On a stream of a
-/// device that runs commands later, and for a step of a program that is on no collective stream, it is an error like any other.
+/// Functions on collective streams may give it. On a CPU the thread of these streams polls their operations side by side. On a CUDA device the thread that launches
+/// polls until the operation has queued its commands; then the device's order holds, and the engine [looks](Operation::look) at the operation until the device
+/// has passed them. A function on another stream that threads of the host run may give it, too, but its thread does nothing else until the operation is over. On
+/// other streams, and for a step of a program that is on no collective stream, it is an error like any other.
 pub struct Unfinished(pub Box<dyn Operation>);
 
 impl fmt::Debug for Unfinished {

@@ -180,6 +180,12 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
     /// that it runs as a whole. A device that has none ignores it. Never blocks.
     fn stop_loops(&self) {}
 
+    /// Commands of the device go on for ever, as an [`Operation`](crate::Operation) has found: it counts as lost, and what it had allocated is freed no longer,
+    /// because those commands may use it. By default nothing happens.
+    fn lose(&self, reason: &str) {
+        let _ = reason;
+    }
+
     /// Prepares the calling thread, a thread of the engine, to submit commands to this device's streams: sets up the driver's state of
     /// this thread. Devices without such state do nothing.
     ///

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use streamvm_ep::{DeviceId, FnContext, FnError, InlineFn, RawCall, Site};
+use streamvm_ep::{DeviceId, DeviceKind, FnContext, FnError, InlineFn, RawCall, Site};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::builder::instructions_builder::InstructionsBuilder;
@@ -134,6 +134,9 @@ impl InstructionsBuilder {
         site: Site,
     ) -> Result<(), BuildError> {
         let on_device = role == Role::Cuda && self.options.compute == StreamType::Workers;
+        // The host runs no code on a stream of a GPU, so a function there is one that queues commands.
+        let queues = self.options.compute == StreamType::Collective && device.kind == DeviceKind::CUDA;
+        let role = if queues && role == Role::Function { Role::Cuda } else { role };
         let compute = if on_device { StreamType::Compute } else { self.options.compute };
         let stream = StreamKey::new(device, compute, self.options.lane);
         let make = || Kind::Function { role, name: name.into(), body: body() };

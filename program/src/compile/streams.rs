@@ -11,7 +11,7 @@
 use std::ops::Range;
 
 use streamvm_ep::DeviceId;
-use streamvm_instructions::{Error, HOST_DEVICE, Place, ProgramError, copy_stream};
+use streamvm_instructions::{Error, HOST_DEVICE, Place, ProgramError, Role, copy_stream};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::compile::by_others::{self, RunsOn};
@@ -32,7 +32,10 @@ pub(super) fn of(program: &Program, kept: &[usize], units: &[Range<usize>]) -> R
         let mut lane: Option<u32> = None;
         for &number in numbers {
             let step = &program.steps[number];
-            if step.function().is_some_and(|function| !function.device().kind.info().runs_functions) {
+            if step
+                .function()
+                .is_some_and(|function| function.role() != Role::Cuda && !function.device().kind.info().runs_functions)
+            {
                 return Err(refused(program, number, step, RUNS_NONE));
             }
             if is_block && step.work.section().is_none() {

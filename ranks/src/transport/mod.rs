@@ -100,6 +100,12 @@ pub(crate) trait Communicator: Send + Sync {
     /// ends the job after a while.
     fn give_up(&self, why: &RankError);
 
+    /// A failure of this rank or another one that is known without a collective: that a rank has ended or has given the group up. Does not block, and takes
+    /// microseconds.
+    fn failure(&self) -> Option<RankError> {
+        None
+    }
+
     /// The communicator of the ranks of this group that are still there, in their order. Each of them calls this. Blocks until they all have.
     ///
     /// # Errors

@@ -6,11 +6,15 @@ use streamvm::{DType, Vm};
 use streamvm_ranks::{Group, Ranks, Reduction};
 
 use crate::AnyError;
+use crate::gpu::GPU;
 use crate::values::{numbers, tensor};
 
 /// Runs a scenario in which rank 1 misbehaves. Each other rank prints what its collective said, with the milliseconds that it took to say it.
 pub(crate) fn run(ranks: Ranks, vm: &Vm, name: &str, arguments: &[&str]) -> Result<(), AnyError> {
     let world = ranks.world().clone();
+    let on_gpu = std::env::var_os("RANK_CHECKS_GPU").is_some();
+    let there = |group: &Group| if on_gpu { group.on_device(vm, GPU) } else { Ok(group.clone()) };
+    let (all, world) = (world.clone(), there(&world)?);
     // All ranks are there.
     ok(vm, &world)?;
     let guilty = world.rank() == 1;
@@ -32,8 +36,9 @@ pub(crate) fn run(ranks: Ranks, vm: &Vm, name: &str, arguments: &[&str]) -> Resu
         "kill-during" => {
             // Many collectives are under way when the rank dies.
             let mut sum = world.all_reduce(vm, &x, Reduction::Max)?;
-            for round in 0..2000 {
-                if guilty && round == 1000 {
+            let rounds = if on_gpu { 100 } else { 2000 };
+            for round in 0..rounds {
+                if guilty && round == rounds / 2 {
                     kill(rustix::process::Signal::KILL)?;
                 }
                 sum = world.all_reduce(vm, &sum, Reduction::Max)?;
@@ -75,7 +80,7 @@ pub(crate) fn run(ranks: Ranks, vm: &Vm, name: &str, arguments: &[&str]) -> Resu
     }
     // A group without the rank that is gone can be used.
     if matches!(name, "kill" | "kill-during" | "leave" | "panic") {
-        let rest = world.shrink()?;
+        let rest = there(&all.shrink()?)?;
         if rest.size() != world.size() - 1 {
             return Err(format!("{rest:?} is left of {world:?}").into());
         }
@@ -84,7 +89,7 @@ pub(crate) fn run(ranks: Ranks, vm: &Vm, name: &str, arguments: &[&str]) -> Resu
     if name == "stop" {
         // A rank that is stopped is still there.
         let others: Vec<usize> = (0..world.size()).filter(|&rank| rank != 1).collect();
-        ok(vm, &world.subgroup(&others)?)?;
+        ok(vm, &there(&all.subgroup(&others)?)?)?;
     }
     println!("rank {} of {}: fine", world.rank(), world.size());
     // Nothing is under way where the ranks have checked before that they call the same.

@@ -5,6 +5,7 @@
 
 mod every;
 mod faults;
+mod gpu;
 mod programs;
 mod random;
 mod values;
@@ -29,6 +30,7 @@ fn run(arguments: &[&str]) -> Result<(), AnyError> {
     let vm = Vm::builder().build()?;
     match arguments {
         ["every"] => every::check(&vm, &world)?,
+        ["gpu"] => gpu::check(&vm, &world)?,
         ["programs"] => programs::check(&vm, &world)?,
         ["random", seed, programs] => random::check(&vm, &world, seed.parse()?, programs.parse()?)?,
         ["fault", name, arguments @ ..] => return faults::run(ranks, &vm, name, arguments),

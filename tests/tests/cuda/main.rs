@@ -14,6 +14,7 @@ mod functions;
 mod graphs;
 mod lanes;
 mod loops;
+mod operations;
 mod programs;
 mod reductions;
 mod refused_capture;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
-use streamvm_ep::{self as ep, LateCause, ProgramStep};
+use streamvm_ep::{self as ep, LateCause, Operation, ProgramStep};
 use streamvm_instructions::{Cause, Failure};
 use streamvm_stream::{Point, StreamId};
 
@@ -48,9 +48,20 @@ struct CompletionState {
     late: HashMap<(u32, u64), (LateCause, Option<ProgramStep>)>,
     /// The root cause of each lost device.
     lost: HashMap<ep::DeviceId, Arc<Failure>>,
+    /// Operations whose commands are queued and have not passed.
+    operations: Vec<Queued>,
     /// Tasks that are over on their devices, in the order in which they were taken.
     finished: Vec<(NodeBox<Task>, Arc<StreamState>)>,
     pass_counter: PassCounter,
+}
+
+/// An operation that has queued its commands on a stream.
+struct Queued {
+    stream_state: Arc<StreamState>,
+    point: Point,
+    operation: Box<dyn Operation>,
+    /// The error that a look at it has returned.
+    failed: Option<ep::FnError>,
 }
 
 impl Completion {
@@ -61,6 +72,7 @@ impl Completion {
     /// Publishes what devices have finished. Returns whether there was anything.
     pub(crate) fn poll(&self, env: &Environment) -> bool {
         let mut state = unpoisoned(self.state.lock());
+        state.look_at_operations(env);
         // Until no stream advances: if an instruction is seen as over, so is everything that it waited for.
         while launched_streams(env).fold(false, |further, (_, in_flight)| in_flight.query() | further) {}
         for (device, error) in env.lent_streams.lost() {
@@ -128,6 +140,27 @@ impl Completion {
 }
 
 impl CompletionState {
+    /// Looks at the operations whose commands are queued.
+    fn look_at_operations(&mut self, env: &Environment) {
+        for (stream_state, in_flight) in launched_streams(env).filter(|(_, in_flight)| in_flight.is_watched()) {
+            let queued =
+                |(point, operation)| Queued { stream_state: stream_state.clone(), point, operation, failed: None };
+            self.operations.extend(in_flight.take_operations().into_iter().map(queued));
+        }
+        for queued in &mut self.operations {
+            queued.look();
+        }
+    }
+
+    /// The error of the operation of a task that has passed, if there is one. It is looked at once more, and dropped.
+    fn end_operation(&mut self, task: &Task) -> Option<ep::FnError> {
+        let at = self.operations.iter().position(|queued| queued.point == task.point)?;
+        let mut queued = self.operations.swap_remove(at);
+        queued.look();
+        run::caught(|| drop(queued.operation));
+        queued.failed
+    }
+
     /// Collects what devices report of commands that are over.
     fn collect_failures(&mut self, env: &Environment) {
         for device in env.devices.iter() {
@@ -166,6 +199,7 @@ impl CompletionState {
 
     fn decide(&mut self, task: &Task, stream_state: &StreamState, env: &Environment) {
         let late = self.late.remove(&(task.point.stream.0, task.point.seq));
+        let operation = self.end_operation(task);
         // Everything that the task reads has an outcome now, and more of it may have failed than was known at the launch. The first failure
         // in the order of its uses counts, as if no device ran commands later.
         if let Some(root) = env.failures.poison(task.reads()) {
@@ -173,6 +207,9 @@ impl CompletionState {
         }
         if env.failures.is_known(task.point) {
             return;
+        }
+        if let Some(error) = operation {
+            return env.failures.fail(task.order, run::failed_operation(error, task, stream_state));
         }
         let cause = match late {
             Some((cause, step)) => late_cause(cause, step),
@@ -193,6 +230,26 @@ impl CompletionState {
             self.lost.insert(device, failure.clone());
         }
         env.failures.fail(task.order, failure);
+    }
+}
+
+impl Queued {
+    /// Looks at the operation, unless it has failed. One that could not end its commands takes its device along.
+    fn look(&mut self) {
+        if self.failed.is_some() {
+            return;
+        }
+        let Err(error) = run::look(&mut *self.operation) else { return };
+        match error.downcast::<ep::Error>() {
+            Ok(error) => match (*error, &self.stream_state.in_flight) {
+                (ep::Error::DeviceLost { device, reason }, Some(in_flight)) => {
+                    in_flight.device.lose(&reason);
+                    in_flight.lose(ep::Error::DeviceLost { device, reason });
+                }
+                (error, _) => self.failed = Some(error.into()),
+            },
+            Err(error) => self.failed = Some(error),
+        }
     }
 }
 

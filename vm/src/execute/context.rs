@@ -12,19 +12,22 @@
 //!
 //! Invariant: a context is used under a lock only: its run lock, or in simulated mode the lock of the stepping thread.
 
+mod operations;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use streamvm_ep as ep;
 use streamvm_instructions::Cause;
+use streamvm_stream::Point;
 use streamvm_stream::mutant::Mutant;
-use streamvm_stream::{Passing, Point, StreamClass, StreamPolicy};
 
 use crate::dispatch::context_handle::ContextHandle;
 use crate::dispatch::strand::{Served, Strand};
 use crate::execute::backpressure::PassCounter;
 use crate::execute::environment::Environment;
 use crate::execute::locked_context::{LockedContext, Opened};
+use crate::execute::poll_pace::PollPace;
 use crate::execute::stream_runner::Runner;
 use crate::execute::{launch, run};
 use crate::progress::in_flight::{InFlight, RecordState};
@@ -224,6 +227,15 @@ impl Context {
                 let ContextStream { stream_state, runner, paused, .. } = &mut self.streams[index];
                 let Some(in_flight) = &stream_state.in_flight else { break };
                 let launched = if paused.is_some() { in_flight.launched() } else { seq };
+                if in_flight.is_watched() {
+                    // The commands of an operation may wait for ever, until a look at it finds that it has failed.
+                    launch::record_tail(in_flight, runner.stream());
+                    let mut pace = PollPace::default();
+                    while !(stream_state.has_passed(seq) || in_flight.is_in_doubt()) {
+                        env.completion.poll(env);
+                        pace.pause();
+                    }
+                }
                 // A task that its device's loss has stopped is not over, even if the stream can be waited for again.
                 if !(resumed && in_flight.lost().is_some()) {
                     launch::prove(in_flight, launched, runner.stream());
@@ -305,7 +317,12 @@ impl Context {
     /// demanded record. Returns the number of steps.
     fn run_turn(&mut self, index: usize, most: usize, env: &Environment) -> usize {
         for done in 0..most {
-            if self.streams[index].polls() {
+            let ContextStream { stream_state, runner, operation, .. } = &mut self.streams[index];
+            if let Some(in_flight) = stream_state.in_flight.as_ref().filter(|in_flight| in_flight.needs_attention()) {
+                launch::record_tail(in_flight, runner.stream());
+                continue;
+            }
+            if operation.is_some() {
                 if !self.poll_operation(index, env) {
                     // Where callers step the engine, a poll is a step: no other part may be able to take one.
                     return if env.threaded { done } else { done + 1 };
@@ -314,10 +331,6 @@ impl Context {
             }
             let ContextStream { stream_state, runner, queue, paused, .. } = &mut self.streams[index];
             if let Some(in_flight) = &stream_state.in_flight {
-                if in_flight.needs_attention() {
-                    launch::record_tail(in_flight, runner.stream());
-                    continue;
-                }
                 if paused.is_some() {
                     let Some(failed) = in_flight.take_condition() else { return done };
                     self.current_stream = index;
@@ -387,22 +400,6 @@ impl Context {
         self.retire_current(env);
     }
 
-    /// Keeps the operation that the current task has started, to poll it; where nothing polls it later, this does so until it is over.
-    #[cold]
-    fn keep_operation(&mut self, operation: Box<dyn ep::Operation>, env: &Environment) {
-        let stream = &mut self.streams[self.current_stream];
-        let policy = StreamPolicy::of(StreamClass::of(&stream.stream_state.key));
-        if policy.passing() == Passing::Polled && env.inline_tasks.is_none() {
-            (stream.paused, stream.operation) = (self.current.take(), Some(operation));
-            return;
-        }
-        if let Some(task) = &mut self.current {
-            run::complete_operation(task, operation, &stream.stream_state, env);
-            run::finish(task, &stream.stream_state, env, &self.handle);
-        }
-        self.retire_current(env);
-    }
-
     /// Collects the node box of the current task, which has passed.
     #[inline]
     fn retire_current(&mut self, env: &Environment) {
@@ -413,24 +410,6 @@ impl Context {
         if self.retired.len() >= RETIRED {
             self.give_back(env);
         }
-    }
-
-    /// Polls the operation of a stream once. If it is over, its task passes, and this returns true.
-    #[cold]
-    fn poll_operation(&mut self, index: usize, env: &Environment) -> bool {
-        let ContextStream { stream_state, paused, operation, .. } = &mut self.streams[index];
-        let (Some(task), Some(polled)) = (&*paused, &mut *operation) else { return false };
-        if !run::is_over(&mut **polled, task, stream_state, env) {
-            return false;
-        }
-        run::caught(|| drop(operation.take()));
-        self.current_stream = index;
-        if let Some(task) = paused.take() {
-            let task = self.current.insert(task);
-            run::finish(task, stream_state, env, &self.handle);
-        }
-        self.retire_current(env);
-        true
     }
 
     /// Goes on with the paused task of the current stream, whose next condition is known. If the task has `failed`, nothing more is launched.
@@ -447,11 +426,14 @@ impl Context {
         let ContextStream { stream_state, runner, paused, .. } = &mut self.streams[self.current_stream];
         let (Some(in_flight), Some(task)) = (&stream_state.in_flight, &mut self.current) else { return };
         let raw = task.action == Action::Raw;
-        launch::launch_or_skip(task, stream_state, in_flight, runner, env);
+        let operation = launch::launch_or_skip(task, stream_state, in_flight, runner, env);
         if raw && task.action != Action::Raw && self.has_thread {
             // The raw function was not skipped. Bound only now, after all of the caller's code has run, including the drops of its captures
             // and its error: that code may have changed the thread's device state.
             bind(in_flight);
+        }
+        if let Some(operation) = operation {
+            return self.keep_queuing(operation, env);
         }
         if let Some(step) = runner.take_condition() {
             launch::await_condition(task, step, in_flight, runner.stream());

@@ -11,7 +11,7 @@ use streamvm_ep::{self as ep, ProgramStep};
 use streamvm_stream::Point;
 
 use crate::execute::environment::Environment;
-use crate::execute::run;
+use crate::execute::run::{self, Rest};
 use crate::execute::stream_runner::Runner;
 use crate::progress::condition_wait::ConditionWait;
 use crate::progress::in_flight::{InFlight, RecordState};
@@ -20,23 +20,25 @@ use crate::queue::node::NodeBox;
 use crate::sync::panics::guarded;
 use crate::tasks::task::{Action, ColdFields, Task};
 
-/// Launches the action of `task`, or skips it. A mark has no action.
+/// Launches the action of `task`, or skips it. A mark has no action. Returns the operation that it has started, which has to queue its commands yet.
 pub(crate) fn launch_or_skip(
     task: &mut Task,
     stream_state: &StreamState,
     in_flight: &InFlight,
     runner: &mut Runner,
     env: &Environment,
-) {
+) -> Option<Box<dyn ep::Operation>> {
     if task.action == Action::Mark {
-        return;
+        return None;
     }
-    match in_flight.lost() {
-        Some(error) => run::refuse(task, stream_state, error, &env.failures),
-        None => {
-            let deferred = run::run_or_skip(task, stream_state, runner, env);
-            debug_assert!(deferred.is_none(), "deferred functions run on workers");
-        }
+    if let Some(error) = in_flight.lost() {
+        run::refuse(task, stream_state, error, &env.failures);
+        return None;
+    }
+    match run::run_or_skip(task, stream_state, runner, env) {
+        None => None,
+        Some(Rest::Operation(operation)) => Some(operation),
+        Some(Rest::Deferred(_)) => unreachable!("deferred functions run on workers"),
     }
 }
 

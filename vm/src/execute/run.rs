@@ -4,6 +4,7 @@
 //! When a task comes here, its predecessors on the stream and all its waits have passed. So its number may be published whatever the
 //! outcome: stream order, clocks and the reuse of memory stay correct.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -67,20 +68,40 @@ pub(crate) fn is_over(
     stream_state: &StreamState,
     env: &Environment,
 ) -> bool {
-    let outcome = match catch_unwind(AssertUnwindSafe(|| operation.poll())) {
-        Ok(Ok(over)) => return over,
-        Ok(Err(error)) => outcome_of(ep::CallError::Function(error), task, stream_state),
-        Err(payload) => Outcome::Failed(Arc::new(failure(task, stream_state, Cause::Panic(panic_text(payload))))),
-    };
-    match outcome {
-        Outcome::Failed(failure) => env.failures.fail(task.order, failure),
+    match poll(operation) {
+        Ok(over) => over,
+        Err(error) => {
+            env.failures.fail(task.order, failed_operation(error, task, stream_state));
+            true
+        }
+    }
+}
+
+/// Polls an operation; a panic becomes an error.
+pub(crate) fn poll(operation: &mut dyn Operation) -> Result<bool, ep::FnError> {
+    catch_unwind(AssertUnwindSafe(|| operation.poll())).unwrap_or_else(|payload| Err(panicked(payload)))
+}
+
+/// Looks at an operation; a panic becomes an error.
+pub(crate) fn look(operation: &mut dyn Operation) -> Result<(), ep::FnError> {
+    catch_unwind(AssertUnwindSafe(|| operation.look())).unwrap_or_else(|payload| Err(panicked(payload)))
+}
+
+fn panicked(payload: Box<dyn Any + Send>) -> ep::FnError {
+    ep::FnError::from(FunctionOutcome::Failed(Cause::Panic(panic_text(payload))))
+}
+
+/// The failure of a task whose operation has ended with this error.
+#[cold]
+pub(crate) fn failed_operation(error: ep::FnError, task: &Task, stream_state: &StreamState) -> Arc<Failure> {
+    match outcome_of(ep::CallError::Function(error), task, stream_state) {
+        Outcome::Failed(failure) => failure,
         // An operation is over with its error, whatever that is.
         Outcome::Fine | Outcome::NotOver(_) => {
             let cause = Cause::Function("its operation has answered that another one goes on".to_owned());
-            env.failures.fail(task.order, Arc::new(failure(task, stream_state, cause)));
+            Arc::new(failure(task, stream_state, cause))
         }
     }
-    true
 }
 
 /// Inline mode: blocks until the asynchronous function has completed, because no other thread could continue the task.
@@ -193,7 +214,9 @@ pub(crate) fn run_or_skip(
             return clean(task, stream_state, runner, env, (clean_up, root));
         }
         log::debug!("{} on {} is skipped: {root}", task.name(), stream_state.key);
-        if stream_state.key.stream_type == StreamType::Collective && task.action == Action::Function {
+        if stream_state.key.stream_type == StreamType::Collective
+            && matches!(task.action, Action::Function | Action::Raw)
+        {
             tell_skipped(task);
         }
         too_early(task);
@@ -338,7 +361,11 @@ fn outcome_of(error: ep::CallError, task: &Task, stream_state: &StreamState) -> 
             Outcome::Failed(Arc::new(Failure { what, site, ..failure(task, stream_state, cause) }))
         }
         Err(error) => match error.downcast::<Unfinished>() {
-            Ok(unfinished) if stream_state.in_flight.is_none() => Outcome::NotOver(Rest::Operation(unfinished.0)),
+            Ok(unfinished)
+                if stream_state.in_flight.is_none() || stream_state.key.stream_type == StreamType::Collective =>
+            {
+                Outcome::NotOver(Rest::Operation(unfinished.0))
+            }
             Ok(unfinished) => failed(unfinished),
             Err(error) => failed(error),
         },

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use streamvm_ep::{FnContext, FnError, NotFinite, Unfinished, call_checking_finite};
+use streamvm_instructions::Role;
 use streamvm_program::FunctionCode;
 
 use crate::sync::panics::panic_text;
@@ -14,6 +15,7 @@ use crate::sync::panics::panic_text;
 /// The code of a function, and what its calls are looked at for.
 pub(crate) struct LoadedFunction {
     pub(crate) name: Box<str>,
+    pub(crate) role: Role,
     pub(crate) code: Arc<FunctionCode>,
     /// Whether a call fails if it has written an infinity or NaN.
     pub(crate) checks_finite: bool,

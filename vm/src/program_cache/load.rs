@@ -187,6 +187,17 @@ impl Operation for StepOperation {
             self.program.failed_step(self.segment, 0, text)
         })
     }
+
+    fn look(&mut self) -> Result<(), FnError> {
+        self.operation.look().map_err(|error| match error.downcast::<ep::Error>() {
+            // The engine looks for a lost device.
+            Ok(error) => error,
+            Err(error) => {
+                let text = format!("{}: {}", self.name, text_of(error));
+                self.program.failed_step(self.segment, 0, text)
+            }
+        })
+    }
 }
 
 /// A segment with the kernels that run it.
@@ -408,7 +419,13 @@ fn load_function(
     let program = || compiled.program().name.clone();
     let no_code = || ProgramError::NoCode { program: program(), function: function.name().to_owned() };
     let code = function.code().ok_or_else(no_code)?.clone();
-    Ok(LoadedFunction { name: function.name().into(), code, checks_finite: compiled.checks_finite(), time })
+    Ok(LoadedFunction {
+        name: function.name().into(),
+        role: function.role(),
+        code,
+        checks_finite: compiled.checks_finite(),
+        time,
+    })
 }
 
 /// An operand, with offsets relative to the part of its buffer that the segment uses.

@@ -65,7 +65,7 @@ impl LoadedSegment {
         match self {
             LoadedSegment::Prepared(prepared) if prepared.pauses() => Role::Blocks,
             LoadedSegment::Prepared(prepared) if prepared.calls_functions() => Role::ProgramWithCode,
-            LoadedSegment::Function(_) => Role::Function,
+            LoadedSegment::Function(function) => function.role,
             _ => Role::Program,
         }
     }

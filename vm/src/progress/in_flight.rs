@@ -16,7 +16,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use streamvm_ep::{self as ep, Device, EventId};
+use streamvm_ep::{self as ep, Device, EventId, Operation};
 use streamvm_stream::Point;
 
 use crate::progress::condition_wait::{ConditionWait, Stage};
@@ -47,6 +47,8 @@ pub(crate) struct InFlight {
     doubt: AtomicBool,
     /// The condition that the stream waits for is known: the stream's context can go on.
     condition_known: AtomicBool,
+    /// Whether `state` has operations.
+    has_operations: AtomicBool,
     /// The completion's parker, to wake when a number that was asked for can be waited for.
     completer: Arc<Parker>,
 }
@@ -67,6 +69,8 @@ struct State {
     waiting: Vec<Arc<Parker>>,
     /// The condition that the stream waits for. The instruction of the block is in the stream's context, and not among `tasks`.
     condition: Option<ConditionWait>,
+    /// Operations that have queued their commands, and that the completion has not taken to look at them.
+    operations: Vec<(Point, Box<dyn Operation>)>,
     lost: Option<ep::Error>,
 }
 
@@ -102,10 +106,29 @@ pub(crate) enum RecordState {
 impl InFlight {
     pub(crate) fn new(device: Arc<dyn Device>, completer: Arc<Parker>) -> InFlight {
         let (demand, launched, recorded) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        let (doubt, condition_known) = (AtomicBool::new(false), AtomicBool::new(false));
+        let [doubt, condition_known, has_operations] = [(); 3].map(|()| AtomicBool::new(false));
         let next = AtomicU64::new(NOBODY);
         let state = Mutex::default();
-        InFlight { device, state, demand, next, launched, recorded, doubt, condition_known, completer }
+        InFlight { device, state, demand, next, launched, recorded, doubt, condition_known, has_operations, completer }
+    }
+
+    /// Keeps an operation for the completion, which looks at it until its instruction has passed. That is added after this.
+    pub(crate) fn watch(&self, point: Point, operation: Box<dyn Operation>) {
+        let mut state = unpoisoned(self.state.lock());
+        state.operations.push((point, operation));
+        self.has_operations.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether there are operations that the completion has not taken.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.has_operations.load(Ordering::SeqCst)
+    }
+
+    /// Takes the operations that were added since the last call.
+    pub(crate) fn take_operations(&self) -> Vec<(Point, Box<dyn Operation>)> {
+        let mut state = unpoisoned(self.state.lock());
+        self.has_operations.store(false, Ordering::SeqCst);
+        std::mem::take(&mut state.operations)
     }
 
     /// A waiter asks when `seq` has passed. Wakes the completion. Returns whether the caller must wake the stream's context, which

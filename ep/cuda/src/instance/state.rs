@@ -69,6 +69,8 @@ pub(crate) struct DeviceState {
     pub(crate) warned_of_graphs: AtomicBool,
     opened: OnceLock<Opened>,
     lost: OnceLock<Error>,
+    /// It is lost because its commands do not end: nothing waits for it, and what it has stays as it is.
+    runs_on: AtomicBool,
     /// For each device of the instance, whether kernels of this one can access its memory.
     peers: Box<[AtomicBool]>,
     streams: Mutex<Vec<Arc<Progress>>>,
@@ -199,6 +201,7 @@ impl DeviceState {
             warned_of_graphs: AtomicBool::new(false),
             opened: OnceLock::new(),
             lost: OnceLock::new(),
+            runs_on: AtomicBool::new(false),
             peers: (0..devices).map(|_| AtomicBool::new(false)).collect(),
             streams: Mutex::default(),
             modules: Mutex::default(),
@@ -295,6 +298,17 @@ impl DeviceState {
     #[cold]
     pub(crate) fn mark_lost(&self, reason: String) -> Error {
         self.lost.get_or_init(|| Error::DeviceLost { device: self.id, reason }).clone()
+    }
+
+    /// Marks the device as lost, because its commands do not end.
+    pub(crate) fn mark_running_on(&self, reason: String) {
+        self.runs_on.store(true, Ordering::Release);
+        self.mark_lost(reason);
+    }
+
+    /// Whether it is lost because its commands do not end.
+    pub(crate) fn runs_on(&self) -> bool {
+        self.runs_on.load(Ordering::Acquire)
     }
 
     /// The error for a module, a kernel or scratch memory that the driver refused.
@@ -416,7 +430,8 @@ impl Drop for Instance {
     fn drop(&mut self) {
         let Instance { driver, driver_events, devices, .. } = self;
         // Wait for all devices before the first one ends, because one may still be copying from another's memory.
-        for (device, opened) in devices.iter().filter_map(|device| Some((device, device.opened.get()?))) {
+        let ends = |device: &&DeviceState| !device.runs_on();
+        for (device, opened) in devices.iter().filter(ends).filter_map(|device| Some((device, device.opened.get()?))) {
             device.free_deferred(opened);
             // SAFETY: the context is released below, after the guard is dropped.
             if let Ok(_current) = unsafe { opened.context.enter(*driver) } {
@@ -425,6 +440,9 @@ impl Drop for Instance {
             }
         }
         for (index, device) in devices.iter_mut().enumerate() {
+            if device.runs_on() {
+                continue;
+            }
             let Some(opened) = device.opened.get_mut() else { continue };
             // SAFETY: the context is released below, after the guard is dropped.
             if let Ok(current) = unsafe { opened.context.enter(*driver) } {

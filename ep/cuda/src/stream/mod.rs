@@ -576,8 +576,10 @@ impl Drop for CudaStream {
         let _ = self.leave_lanes_and_capture();
         let Some(opened) = self.instance.opened_already(self.index) else { return };
         let blas = (self.blas.take(), self.retired_blas.take());
-        let Ok(_current) = self.instance.devices[self.index].enter(opened) else {
-            // They must be destroyed only in their own context.
+        let device = &self.instance.devices[self.index];
+        let entered = if device.runs_on() { None } else { device.enter(opened).ok() };
+        let Some(_current) = entered else {
+            // They must be destroyed only in their own context, and their end would wait for commands that do not end.
             self.lanes.forget();
             return std::mem::forget(blas);
         };

@@ -39,6 +39,7 @@ pub mod init;
 pub mod launch;
 pub mod memory;
 pub mod module;
+pub mod nccl;
 pub mod own;
 pub mod set;
 pub mod stream;

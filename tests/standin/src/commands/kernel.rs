@@ -205,7 +205,7 @@ fn regions(
 }
 
 /// The memory at these addresses, all of which a kernel of this context may access.
-fn region(
+pub(super) fn region(
     driver: &Driver,
     context: &Context,
     name: &dyn Display,

@@ -2,6 +2,7 @@
 //!
 //! Layer: uses `values`, `memory`, `kernels`, `objects` and `driver`; is used by `api`.
 
+pub(crate) mod collective;
 pub(crate) mod copy;
 pub(crate) mod graph;
 pub(crate) mod kernel;

@@ -59,8 +59,16 @@ fn made(text: &str) -> Option<Arc<Driver>> {
 }
 
 /// Calls that work before `cuInit`.
-const EARLY: [&str; 6] =
-    ["cuInit", "cuDriverGetVersion", "cuGetErrorName", "cuGetErrorString", "cuGetProcAddress", "cuGetProcAddress_v2"];
+const EARLY: [&str; 8] = [
+    "cuInit",
+    "cuDriverGetVersion",
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuGetProcAddress",
+    "cuGetProcAddress_v2",
+    "ncclGetUniqueId",
+    "ncclGetVersion",
+];
 
 /// Runs a driver call: counts it, lets it fail if a fault says so, and checks that it is allowed now.
 pub(crate) fn enter(name: &'static str, body: impl FnOnce(&Arc<Driver>) -> Outcome) -> c_int {

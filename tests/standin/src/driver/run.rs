@@ -63,6 +63,12 @@ fn run(driver: &Driver, stream: &Stream, command: &Command) {
                 launch(driver, stream, job);
             }
         }
+        Work::Collective(collective) => {
+            if let Err(text) = collective.run(&|| driver.moving()) {
+                driver.findings.add(Kind::BadArguments, format!("{text}, on {}", stream.name));
+                stream.context.end(Code::LAUNCH_FAILED);
+            }
+        }
         Work::Host { function, data } => {
             IN_HOST_FUNCTION.set(true);
             // SAFETY: the caller that passed the function and the data promises that the driver may call the function with the data once.

@@ -18,6 +18,7 @@ use crate::kernels::{FusedViews, Kernel, PtxCode};
 use crate::memory::order::Order;
 use crate::memory::{Heap, Home, Missing, Span};
 use crate::objects::capture::Captures;
+use crate::objects::collective::Comm;
 use crate::objects::context::{self, Context};
 use crate::objects::cublas::Cublas;
 use crate::objects::event::Event;
@@ -57,6 +58,7 @@ pub(crate) struct Tables {
     pub(crate) modules: Handles<Module>,
     pub(crate) functions: Handles<Function>,
     pub(crate) cublas: Handles<Cublas>,
+    pub(crate) comms: Handles<Comm>,
     pub(crate) graphs: Handles<Graph>,
     pub(crate) execs: Handles<Exec>,
     /// How many conditions of conditional nodes there were so far.
@@ -115,6 +117,7 @@ impl Driver {
             cublas: Handles::new(6, turn),
             graphs: Handles::new(7, turn),
             execs: Handles::new(8, turn),
+            comms: Handles::new(9, turn),
             conditions_ever: 0,
         };
         let memory = Memory { heap: Heap::new(devices, config.unwritten)?, in_use: vec![0; devices], pinned_in_use: 0 };

@@ -12,6 +12,7 @@ use streamvm_ep::DType;
 
 use crate::kernels::{ConditionValue, Decoding, PtxLaunch, Region};
 use crate::memory::Span;
+use crate::objects::collective::{Collective, Part};
 use crate::objects::event::Mark;
 use crate::values::code::Code;
 use crate::values::faults::KernelFate;
@@ -37,6 +38,8 @@ pub(crate) enum Work {
     Record(Arc<Mark>),
     /// Waits for the record of an event.
     Wait(Arc<Mark>),
+    /// Runs collectives of NCCL.
+    Collective(Collective),
     /// Runs its body once if the condition is not 0, or repeats it as long as it is not.
     Conditional { condition: Arc<ConditionValue>, repeats: bool, body: Vec<Command> },
 }
@@ -77,7 +80,11 @@ impl Work {
             _ => (None, &[], &[]),
         };
         let regions = launched.iter().chain(multiplied.iter().flatten());
-        one.into_iter().chain(regions.filter(|region| region.touch.access().writes()).map(|region| &region.span))
+        let collected: &[Part] = if let Work::Collective(Collective { parts, .. }) = self { parts } else { &[] };
+        let collected = collected.iter().filter_map(|part| part.output.as_ref());
+        one.into_iter()
+            .chain(collected)
+            .chain(regions.filter(|region| region.touch.access().writes()).map(|region| &region.span))
     }
 }
 

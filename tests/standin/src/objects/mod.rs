@@ -4,6 +4,7 @@
 //! Layer: uses `values`, `memory` and `kernels`; is used by `driver`, `commands` and `api`.
 
 pub(crate) mod capture;
+pub(crate) mod collective;
 pub(crate) mod command;
 pub(crate) mod context;
 pub(crate) mod cublas;

@@ -120,11 +120,11 @@ pub(crate) fn faults(text: &str) -> Result<Vec<Fault>, ConfigError> {
     parts.map(one).collect()
 }
 
-const FAULTS: &str = "fail=FUNCTION:NTH:CODE, ignore=FUNCTION:NTH, illegal=NTH or slow=NTH:MILLISECONDS";
+const FAULTS: &str = "fail=FUNCTION:NTH:CODE, ignore=FUNCTION:NTH, illegal=NTH, hang=FUNCTION or slow=NTH:MILLISECONDS";
 
 fn fault(name: &str, value: &str) -> Result<Fault, &'static str> {
     Fault::parse(name, value).ok_or(match name {
-        "fail" | "ignore" | "illegal" | "slow" => FAULTS,
+        "fail" | "ignore" | "illegal" | "hang" | "slow" => FAULTS,
         _ => SETTINGS,
     })
 }

@@ -14,6 +14,8 @@ pub(crate) enum Fault {
     /// `illegal=NTH` or `illegal=NTH@DEVICE`: the nth kernel, of this device or of all devices, counted from 1, makes an illegal memory
     /// access. From then on everything in its context fails.
     Illegal { kernel: u64, device: Option<usize> },
+    /// `hang=FUNCTION`: calls of a driver function do not return.
+    Hang { function: String },
     /// `slow=NTH:MILLISECONDS`: the nth kernel of all devices takes this much longer.
     Slow { kernel: u64, milliseconds: u64 },
 }
@@ -51,6 +53,7 @@ impl Fault {
                 };
                 Some(Fault::Illegal { kernel: count(kernel)?, device })
             }
+            "hang" => Some(Fault::Hang { function: value.to_owned() }),
             "slow" => {
                 let (kernel, milliseconds) = value.split_once(':')?;
                 Some(Fault::Slow { kernel: count(kernel)?, milliseconds: milliseconds.parse().ok()? })
@@ -100,7 +103,7 @@ impl Faults {
         let mut state = self.lock();
         let due = match &fault {
             Fault::Fail { function, at: Trigger::Nth(nth), .. } => state.called(function) + nth,
-            Fault::Fail { .. } => 0,
+            Fault::Fail { .. } | Fault::Hang { .. } => 0,
             Fault::Illegal { kernel, device: Some(device) } => {
                 state.kernels_of.get(device).copied().unwrap_or(0) + kernel
             }
@@ -115,6 +118,12 @@ impl Faults {
         let count = state.calls.entry(name).or_default();
         *count += 1;
         let count = *count;
+        if state.armed.iter().any(|armed| matches!(&armed.fault, Fault::Hang { function } if function == name)) {
+            drop(state);
+            loop {
+                std::thread::park();
+            }
+        }
         state.armed.iter().find_map(|armed| match &armed.fault {
             Fault::Fail { function, at, code } if function == name => {
                 (*at == Trigger::Every || armed.due == count).then_some(*code)
