@@ -87,6 +87,12 @@ pub(crate) fn numbers(get: impl Fn(&str) -> Option<String>) -> Result<Option<(us
     })
 }
 
+/// The number of this process among the ranks of its machine, as launchers say it: torchrun and `streamvm launch`, Open MPI, MPICH, Slurm.
+pub(crate) fn local_rank(get: impl Fn(&str) -> Option<String>) -> Option<usize> {
+    let names = ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"];
+    names.iter().find_map(|name| get(name)?.parse().ok())
+}
+
 /// How long ranks wait for each other.
 ///
 /// # Errors
@@ -134,6 +140,8 @@ mod tests {
         let get =
             |name: &str| told_by_mpi.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
         assert_eq!((numbers(get), numbers(|_| None)), (Ok(Some((1, 4))), Ok(None)));
+        let by_slurm = |name: &str| (name == "SLURM_LOCALID").then(|| "3".to_owned());
+        assert_eq!((local_rank(by_slurm), local_rank(|_| None)), (Some(3), None));
         let told = |name: &'static str, value| of(&[&torchrun[..], &[(name, value)]].concat());
         assert_eq!(told("STREAMVM_RANKS", "alone"), Ok(Place::Alone));
         assert_eq!(told("STREAMVM_RANKS", "mpi"), Ok(Place::Mpi));

@@ -101,6 +101,12 @@ impl Ranks {
         &self.world
     }
 
+    /// The number of this process among the ranks of its machine, from 0, as the launcher says it; 0 if it does not. It tells which GPU a rank takes, where each has one:
+    /// `DeviceId::cuda(ranks.local_rank() as u32)`.
+    pub fn local_rank(&self) -> usize {
+        environment::local_rank(|name| std::env::var(name).ok()).unwrap_or_default()
+    }
+
     /// Ends the job on this rank. Over MPI this blocks until all ranks do so. What was submitted must have passed: call
     /// [`Vm::wait_all`](streamvm::Vm::wait_all) before.
     ///

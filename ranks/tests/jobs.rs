@@ -215,8 +215,11 @@ fn on_gpus_a_rank_that_stops_ends_the_wait_after_the_limit() {
     others_say(&outputs, "rank");
 }
 
+/// Runs a job of some ranks with arguments and variables. Returns for each rank whether it succeeded, and what it printed.
+type RunJob = fn(usize, &[&str], &[(&str, &str)]) -> Vec<(bool, String)>;
+
 /// Runs a job of 3 ranks of which rank 1 stops.
-fn stopping(run: fn(usize, &[&str], &[(&str, &str)]) -> Vec<(bool, String)>) -> Vec<(bool, String)> {
+fn stopping(run: RunJob) -> Vec<(bool, String)> {
     let mark = name();
     let variable = format!("STREAMVM_TEST_STOPS={mark}");
     let job = std::thread::spawn(move || {

@@ -7,9 +7,9 @@ use std::time::Instant;
 use streamvm::ep::Operation;
 use streamvm::{DType, FnError};
 
-use crate::nccl::launched::Launched;
+use crate::nccl::comm::{Comm, MAKE, name_of};
+use crate::nccl::launched::{Launch, Launched};
 use crate::nccl::library::UniqueId;
-use crate::nccl::{Comm, Launch, MAKE, name_of};
 use crate::transport::{RankError, Transfer, Verb};
 
 /// The communicators of messages, each with the other rank, and whether that gets them.

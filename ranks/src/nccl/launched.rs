@@ -1,15 +1,15 @@
-//! [`Launched`]: a collective from the call that queues it until its device has passed it.
+//! [`Launch`] and [`Launched`]: a collective from the call that queues it until its device has passed it.
 
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use streamvm::FnError;
 use streamvm::ep::{self, Operation};
+use streamvm::{DType, FnError};
 
+use crate::nccl::comm::{ABORT_LIMIT, Comm};
 use crate::nccl::library::{BYTES, SUCCESS, Status, datatype, operation};
-use crate::nccl::{ABORT_LIMIT, Comm, Launch};
 use crate::transport::{Piece, RankError, Verb};
 
 /// How often the ranks of the group on the host are asked for.
@@ -17,6 +17,23 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A rank that has ended may have done its part of the collectives of the others: those have this long to come to their end.
 const GRACE: Duration = Duration::from_millis(300);
+
+/// A collective that a function of a stream is to queue.
+#[derive(Clone)]
+pub(crate) struct Launch {
+    pub(crate) verb: Verb,
+    pub(crate) dtype: DType,
+    /// [`Transfer::count`], of each piece by itself where there are several.
+    pub(crate) count: usize,
+    pub(crate) mean: bool,
+    pub(crate) pieces: Vec<Piece>,
+    pub(super) stream: *mut c_void,
+}
+
+// SAFETY: the stream is a handle, which the thread that polls the operation passes on to NCCL; the engine keeps the stream until the operation has passed.
+unsafe impl Send for Launch {}
+// SAFETY: as above; through a shared reference it is only copied.
+unsafe impl Sync for Launch {}
 
 /// A collective that NCCL queues, or has queued.
 pub(super) struct Launched {
@@ -66,14 +83,11 @@ impl Launched {
             self.comm.state("a collective of NCCL").map_err(|error| self.comm.host.failure().unwrap_or(error))?;
         if self.looked.elapsed() > LOOK_EVERY {
             self.looked = Instant::now();
-            match self.comm.host.failure() {
-                Some(error @ RankError::Gone { .. }) => {
-                    if self.since.get_or_insert_with(Instant::now).elapsed() > GRACE {
-                        return Err(error);
-                    }
+            if let Some(error) = self.comm.host.failure() {
+                let has_ended = matches!(error, RankError::Gone { .. });
+                if !has_ended || self.since.get_or_insert_with(Instant::now).elapsed() > GRACE {
+                    return Err(error);
                 }
-                Some(error) => return Err(error),
-                None => {}
             }
             if self.began.elapsed() > self.comm.limit {
                 return Err(self.comm.late());
@@ -158,11 +172,11 @@ unsafe fn queue_piece(comm: &Comm, launch: &Launch, piece: Piece, count: usize) 
     let part = |rank: usize| rank * bytes;
     let to = |from: *const c_void, at: usize, rank: usize| {
         // SAFETY: the caller promises the memory of all parts, of which this is one.
-        unsafe { (f.send)(from.byte_add(at), bytes, BYTES, rank as i32, handle, stream) }
+        unsafe { (f.send)(from.wrapping_byte_add(at), bytes, BYTES, rank as i32, handle, stream) }
     };
     let from = |to: *mut c_void, at: usize, rank: usize| {
         // SAFETY: as above.
-        unsafe { (f.recv)(to.byte_add(at), bytes, BYTES, rank as i32, handle, stream) }
+        unsafe { (f.recv)(to.wrapping_byte_add(at), bytes, BYTES, rank as i32, handle, stream) }
     };
     let worst = |statuses: &mut dyn Iterator<Item = Status>| {
         statuses.fold(SUCCESS, |worst, it| if worst == SUCCESS { it } else { worst })

@@ -330,13 +330,13 @@ impl Context {
                 continue;
             }
             let ContextStream { stream_state, runner, queue, paused, .. } = &mut self.streams[index];
-            if let Some(in_flight) = &stream_state.in_flight {
-                if paused.is_some() {
-                    let Some(failed) = in_flight.take_condition() else { return done };
-                    self.current_stream = index;
-                    self.resume(failed, env);
-                    continue;
-                }
+            if let Some(in_flight) = &stream_state.in_flight
+                && paused.is_some()
+            {
+                let Some(failed) = in_flight.take_condition() else { return done };
+                self.current_stream = index;
+                self.resume(failed, env);
+                continue;
             }
             let Some(head) = queue.front_mut() else {
                 return done;

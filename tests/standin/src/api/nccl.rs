@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::commands::collective::{element, queue, stream};
+use crate::commands::collective::{check_stream, element, queue};
 use crate::driver::Driver;
 use crate::objects::collective::{Call, Comm, Moves};
 use crate::values::code::{Code, Outcome};
@@ -107,7 +107,7 @@ nccl_calls! {
             return Err(driver.refuse(Kind::BadArguments, text, Code::INVALID_VALUE));
         }
         let folder: PathBuf = std::env::temp_dir().join(name);
-        let comm = Arc::new(Comm::new(context, folder, rank, size));
+        let comm = Arc::new(Comm::new(context.handle, folder, rank, size));
         comm.tell("joined").map_err(|_| Code::OPERATING_SYSTEM)?;
         let handle = driver.tables().comms.add(comm);
         place.put(handle).map(|()| IN_PROGRESS)
@@ -218,7 +218,7 @@ fn given(driver: &Driver) -> Outcome<c_int> {
         GROUP.with_borrow_mut(|group| if group.depth == 0 { std::mem::take(&mut group.calls) } else { Vec::new() });
     let Some(&(handle, on, first)) = calls.first() else { return Ok(0) };
     let comm = comm(driver, first.name, handle)?;
-    let stream = stream(driver, &comm, first.name, on)?;
+    check_stream(driver, &comm, first.name, on)?;
     let mut state = comm.state();
     let others = calls.iter().any(|(other, stream, _)| (*other, *stream) != (handle, on));
     if others || !state.called.is_empty() || !comm.is_complete() {
@@ -230,6 +230,6 @@ fn given(driver: &Driver) -> Outcome<c_int> {
         return Err(driver.refuse(Kind::BadArguments, format!("{} {what}", first.name), Code::INVALID_VALUE));
     }
     state.asked = 0;
-    state.called.push((stream, calls.into_iter().map(|(_, _, call)| call).collect()));
+    state.called.push((on, calls.into_iter().map(|(_, _, call)| call).collect()));
     Ok(IN_PROGRESS)
 }

@@ -10,13 +10,13 @@ use crate::driver::Driver;
 use crate::memory::Span;
 use crate::objects::collective::{Call, Collective, Comm, State};
 use crate::objects::command::Work;
-use crate::objects::stream::Stream;
 use crate::values::code::{Code, Outcome};
 use crate::values::findings::Kind;
 
 /// Queues what the calls of a communicator have asked for, as one command for each group of calls.
 pub(crate) fn queue(driver: &Driver, comm: &Arc<Comm>, state: &mut State) -> Outcome {
-    for (stream, calls) in std::mem::take(&mut state.called) {
+    for (handle, calls) in std::mem::take(&mut state.called) {
+        let stream = driver.stream("ncclGroupEnd", handle)?;
         let mut touches = Vec::new();
         let mut parts = Vec::new();
         for call in calls {
@@ -50,12 +50,12 @@ pub(crate) fn element(call: &Call) -> Option<usize> {
     })
 }
 
-/// The stream on which a command of the communicator may be queued.
-pub(crate) fn stream(driver: &Driver, comm: &Comm, name: &str, handle: usize) -> Outcome<Arc<Stream>> {
+/// Checks that commands of the communicator may be queued on the stream of a handle.
+pub(crate) fn check_stream(driver: &Driver, comm: &Comm, name: &str, handle: usize) -> Outcome {
     let stream = driver.stream(name, handle)?;
-    if stream.context.handle != comm.context.handle {
+    if stream.context.handle != comm.context {
         let text = format!("{name} on {} by a communicator of another context", stream.name);
         return Err(driver.refuse(Kind::WrongContext, text, Code::INVALID_HANDLE));
     }
-    Ok(stream)
+    Ok(())
 }

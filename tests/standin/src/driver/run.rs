@@ -64,7 +64,7 @@ fn run(driver: &Driver, stream: &Stream, command: &Command) {
             }
         }
         Work::Collective(collective) => {
-            if let Err(text) = collective.run(&|| driver.moving()) {
+            if let Err(text) = collective.run(&|| driver.moving(), &|| stream.context.check().is_err()) {
                 driver.findings.add(Kind::BadArguments, format!("{text}, on {}", stream.name));
                 stream.context.end(Code::LAUNCH_FAILED);
             }

@@ -11,8 +11,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::memory::Span;
-use crate::objects::context::Context;
-use crate::objects::stream::Stream;
 
 /// Takes the lock of all that moves bytes.
 pub(crate) type Moving<'m> = &'m dyn Fn() -> MutexGuard<'m, ()>;
@@ -20,7 +18,8 @@ pub(crate) type Moving<'m> = &'m dyn Fn() -> MutexGuard<'m, ()>;
 /// The end of a communicator that one rank has.
 #[derive(Debug)]
 pub(crate) struct Comm {
-    pub(crate) context: Arc<Context>,
+    /// The handle of its context.
+    pub(crate) context: usize,
     pub(crate) folder: PathBuf,
     pub(crate) rank: usize,
     pub(crate) size: usize,
@@ -32,8 +31,8 @@ pub(crate) struct Comm {
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// Calls that have returned and are not queued yet, with their stream.
-    pub(crate) called: Vec<(Arc<Stream>, Vec<Call>)>,
+    /// Calls that have returned and are not queued yet, with the handle of their stream.
+    pub(crate) called: Vec<(usize, Vec<Call>)>,
     /// How often the caller has asked since then.
     pub(crate) asked: u32,
     /// The error of what could not be queued; 0 for none.
@@ -85,7 +84,7 @@ pub(crate) struct Part {
 }
 
 impl Comm {
-    pub(crate) fn new(context: Arc<Context>, folder: PathBuf, rank: usize, size: usize) -> Comm {
+    pub(crate) fn new(context: usize, folder: PathBuf, rank: usize, size: usize) -> Comm {
         let (aborted, complete) = (AtomicBool::new(false), AtomicBool::new(false));
         Comm { context, folder, rank, size, aborted, complete, state: Mutex::default() }
     }
@@ -176,11 +175,11 @@ impl Part {
 }
 
 impl Collective {
-    /// Runs it, on the thread of its stream, with the lock of all that moves bytes. Ends without a result once the communicator is aborted or the context has ended.
+    /// Runs it, on the thread of its stream, with the lock of all that moves bytes. Ends without a result once the communicator is aborted or its context has ended.
     ///
     /// # Errors
     /// What is wrong with the calls of the ranks, or with the files.
-    pub(crate) fn run(&self, moving: Moving<'_>) -> Result<(), String> {
+    pub(crate) fn run(&self, moving: Moving<'_>, has_ended: &dyn Fn() -> bool) -> Result<(), String> {
         let Collective { comm, parts } = self;
         let failed = |error: std::io::Error| format!("{}: {error}", comm.folder.display());
         for part in parts.iter().filter(|part| part.contributes(comm.rank)) {
@@ -198,7 +197,7 @@ impl Collective {
                 .filter(|&rank| part.is_message() || part.contributes(rank))
                 .map(|rank| part.file(comm, rank))
                 .collect();
-            if !self.wait(|| files.iter().all(|file| file.exists())) {
+            if !self.wait(has_ended, || files.iter().all(|file| file.exists())) {
                 return Ok(());
             }
             let all = files.iter().map(fs::read).collect::<Result<Vec<_>, _>>().map_err(failed)?;
@@ -218,7 +217,7 @@ impl Collective {
             .filter(|part| matches!(part.call.moves, Moves::Send(_)))
             .map(|part| part.file(comm, comm.rank))
             .collect();
-        self.wait(|| !sent.iter().any(|file| file.exists()));
+        self.wait(has_ended, || !sent.iter().any(|file| file.exists()));
         let mine = parts.iter().filter(|part| !part.is_message() && part.contributes(comm.rank));
         let mine: Vec<PathBuf> = mine.map(|part| part.file(comm, comm.rank)).collect();
         if parts.iter().any(|part| matches!(part.call.moves, Moves::AllReduce(_) | Moves::AllGather)) {
@@ -232,9 +231,9 @@ impl Collective {
     }
 
     /// Waits until `is_over`; returns false if the communicator is aborted or the context has ended.
-    fn wait(&self, is_over: impl Fn() -> bool) -> bool {
+    fn wait(&self, has_ended: &dyn Fn() -> bool, is_over: impl Fn() -> bool) -> bool {
         while !is_over() {
-            if self.comm.aborted.load(Ordering::Acquire) || self.comm.context.check().is_err() {
+            if self.comm.aborted.load(Ordering::Acquire) || has_ended() {
                 return false;
             }
             std::thread::sleep(Duration::from_micros(100));
