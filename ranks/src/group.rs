@@ -90,7 +90,7 @@ impl Group {
     /// device; the errors of NCCL and of the backend.
     pub fn on_device(&self, vm: &Vm, device: DeviceId) -> Result<Group, RankError> {
         if device.kind != DeviceKind::CUDA {
-            return Err(RankError::Argument(format!("{device} is no GPU of CUDA; the group runs on {CPU} already")));
+            return Err(RankError::Argument(format!("{device} is no GPU of CUDA, for which `on_device` is")));
         }
         let all: Vec<usize> = (0..self.size()).collect();
         let host = self.host("on_device")?.subgroup(&all, self.serial_of(&all))?;
@@ -346,10 +346,11 @@ impl Group {
     /// Those of [`Issue`].
     #[track_caller]
     pub fn barrier<I: Issue>(&self, issuer: I) -> Result<I::Issued, Error> {
-        let call = self.call(Verb::Barrier, "barrier", None, &[])?;
+        let mut call = self.call(Verb::Barrier, "barrier", None, &[])?;
         let mut draft = self.draft(&call);
         draft.before.barrier();
         if self.device() != CPU {
+            call.count = 1;
             let token = draft.token()?;
             draft.end(Some(token), Some(token), 1);
         }

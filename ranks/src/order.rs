@@ -109,8 +109,8 @@ impl Operation for Asking {
         Ok(false)
     }
 
-    fn look(&mut self) -> Result<(), FnError> {
-        self.begun.as_mut().map_or(Ok(()), |begun| begun.look())
+    fn look(&mut self, has_passed: bool) -> Result<(), FnError> {
+        self.begun.as_mut().map_or(Ok(()), |begun| begun.look(has_passed))
     }
 }
 

@@ -116,18 +116,13 @@ impl Running {
             _ => return Err(format!("`{}` has been moved to another device", call.text).into()),
         };
         let asks = self.asks && !call.is_message();
-        // The order of a device's stream holds also if several engines use it.
-        let active = if raw.is_none() { Some(Active::enter(self, lane)?) } else { None };
+        let active = Some(Active::enter(self, lane)?);
         let operation = if asks { Box::new(Asking::start(&group, &call.text, begins)?) } else { begins()? };
-        let operation = match active {
-            Some(active) => Box::new(OnLane { operation, _active: active }),
-            None => operation,
-        };
-        Err(Box::new(Unfinished(operation)))
+        Err(Box::new(Unfinished(Box::new(OnLane { operation, active }))))
     }
 }
 
-/// While this lives, a collective is under way on a lane of a group.
+/// While this lives, a collective is under way on a lane of a group, or is being queued on the stream of a device.
 struct Active {
     group: Arc<Running>,
     lane: u32,
@@ -159,12 +154,20 @@ impl Drop for Active {
 /// An operation, with the lane that it occupies.
 struct OnLane {
     operation: Box<dyn Operation>,
-    _active: Active,
+    active: Option<Active>,
 }
 
 impl Operation for OnLane {
     fn poll(&mut self) -> Result<bool, FnError> {
-        self.operation.poll()
+        let is_over = self.operation.poll();
+        if let Ok(true) = is_over {
+            self.active = None;
+        }
+        is_over
+    }
+
+    fn look(&mut self, has_passed: bool) -> Result<(), FnError> {
+        self.operation.look(has_passed)
     }
 }
 

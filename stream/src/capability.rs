@@ -126,8 +126,10 @@ impl Capabilities {
     /// Where streams of this class record events without a request.
     #[inline]
     pub fn records(&self, class: StreamClass) -> RecordRule {
-        let copies = matches!(class.stream_type, StreamType::HostToDevice | StreamType::DeviceToHost);
-        if copies && class.run_by() == RunBy::Device { RecordRule::BehindEach } else { RecordRule::OnNeed }
+        // A record that is made later comes after later work of the stream, which for collectives waits for other ranks.
+        let each =
+            matches!(class.stream_type, StreamType::HostToDevice | StreamType::DeviceToHost | StreamType::Collective);
+        if each && class.run_by() == RunBy::Device { RecordRule::BehindEach } else { RecordRule::OnNeed }
     }
 }
 

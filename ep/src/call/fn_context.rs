@@ -28,7 +28,7 @@ pub struct FnContext<'a> {
     pub raw: Option<&'a RawCall<'a>>,
     /// The stream and the operands, for a function of an engine that runs a prepared segment of a program; `reads` and `writes` are then empty.
     pub segment: Option<SegmentCall<'a>>,
-    /// The instruction is skipped, because something that it reads has failed. Functions on the collective streams of a CPU are called even so, without operands, so
+    /// The instruction is skipped, because something that it reads has failed. Functions on collective streams are called even so, without operands, so
     /// that they can tell other ranks; what they return is ignored.
     pub skipped: bool,
 }

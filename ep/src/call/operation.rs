@@ -7,8 +7,9 @@ use crate::errors::call_error::FnError;
 /// Work that a function has started: a request of a communication library, for example. The function hands it to the engine by returning an
 /// [`Unfinished`]; its instruction has passed once the operation is over.
 ///
-/// Until then the engine keeps the memory of the function's operands, and what follows on the stream waits. So an operation may use the addresses
-/// of operands that its function has taken, until [`poll`](Operation::poll) has returned `Ok(true)` or an error.
+/// Until then the engine keeps the memory of the function's operands, and what follows on the stream waits. So an operation may use the addresses of
+/// operands that its function has taken, until [`poll`](Operation::poll) has returned an error, or `Ok(true)`; on a device the commands that it has queued may use them
+/// until the device has passed them.
 pub trait Operation: Send + Sync {
     /// Whether the operation is over; on a stream of a device, whether its commands are queued. The engine asks again and again, one thread at a time, until this
     /// returns `Ok(true)` or an error; it must not block.
@@ -18,14 +19,15 @@ pub trait Operation: Send + Sync {
     /// The operation has failed, and uses the operands no longer.
     fn poll(&mut self) -> Result<bool, FnError>;
 
-    /// On a stream of a device: looks at the queued commands, which may have failed or wait for ever. The engine calls this from time to time while somebody waits
-    /// for the instruction, and once when the device has passed it; it must not block.
+    /// On a stream of a device: looks at the queued commands, which may have failed or wait for ever. The engine calls this from time to time while they may run, if
+    /// somebody waits for work of a device, and once when the device `has_passed` them; it must not block.
     ///
     /// # Errors
     ///
-    /// The commands have failed. They have been ended, so that the device will pass them, or the error is [`Error::DeviceLost`](crate::Error::DeviceLost): then
-    /// everything on the device fails.
-    fn look(&mut self) -> Result<(), FnError> {
+    /// The commands have failed. They have been ended, or the device has passed them; or the error is [`Error::DeviceLost`](crate::Error::DeviceLost), because they go on for
+    /// ever: then all devices of that kind are lost.
+    fn look(&mut self, has_passed: bool) -> Result<(), FnError> {
+        let _ = has_passed;
         Ok(())
     }
 }

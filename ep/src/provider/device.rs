@@ -180,8 +180,9 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
     /// that it runs as a whole. A device that has none ignores it. Never blocks.
     fn stop_loops(&self) {}
 
-    /// Commands of the device go on for ever, as an [`Operation`](crate::Operation) has found: it counts as lost, and what it had allocated is freed no longer,
-    /// because those commands may use it. By default nothing happens.
+    /// Commands of a device of this kind go on for ever, as an [`Operation`](crate::Operation) has found: this one counts as lost, too. What it had allocated is freed no
+    /// longer, because those commands may use it. Only a device that gives functions its driver's stream ([`Stream::call_raw`](crate::Stream::call_raw)) can have such
+    /// commands; by default nothing happens.
     fn lose(&self, reason: &str) {
         let _ = reason;
     }

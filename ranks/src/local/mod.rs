@@ -223,9 +223,9 @@ impl Communicator for Local {
         self.shared.fail(why.clone());
     }
 
-    fn failure(&self) -> Option<RankError> {
+    fn failure(&self, of: &[usize]) -> Option<RankError> {
         let shared = &self.shared;
-        shared.lost(Instant::now(), |rank| rank != shared.rank)
+        shared.lost(Instant::now(), |rank| rank != shared.rank && of.contains(&rank))
     }
 
     fn shrink(&self, serial: u64) -> Result<Box<dyn Communicator>, RankError> {

@@ -304,6 +304,14 @@ impl Communicator for Mpi {
         self.shared.fail(why.clone());
     }
 
+    fn failure(&self, of: &[usize]) -> Option<RankError> {
+        if let Err(error) = self.shared.check() {
+            return Some(error);
+        }
+        let ranks: Vec<usize> = self.shared.failed_ranks().into_iter().filter(|rank| of.contains(rank)).collect();
+        (!ranks.is_empty()).then(|| RankError::Gone { ranks, left: false, me: self.shared.rank })
+    }
+
     fn shrink(&self, _: u64) -> Result<Box<dyn Communicator>, RankError> {
         let library = &self.shared.library;
         library.check_running()?;

@@ -2,13 +2,12 @@
 //! message makes it: the sender names it by a message of the ranks on the host.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 use streamvm::ep::Operation;
 use streamvm::{DType, FnError};
 
 use crate::nccl::comm::{Comm, MAKE, name_of};
-use crate::nccl::launched::{Launch, Launched};
+use crate::nccl::launched::{Launch, Launched, Watch};
 use crate::nccl::library::UniqueId;
 use crate::transport::{RankError, Transfer, Verb};
 
@@ -29,7 +28,7 @@ enum Stage {
     /// The ranks exchange the name of their communicator.
     Names { comm: Arc<Comm>, operation: Box<dyn Operation>, id: Box<UniqueId> },
     /// NCCL makes the communicator.
-    Making { comm: Arc<Comm>, began: Instant },
+    Making { comm: Arc<Comm>, watch: Watch },
     /// NCCL queues the message, or has queued it.
     Launched(Launched),
 }
@@ -70,14 +69,12 @@ impl Operation for Message {
                 if operation.poll()? {
                     let comm = comm.clone();
                     comm.make(**id).map_err(|error| comm.abort(error, true))?;
-                    self.stage = Stage::Making { comm, began: Instant::now() };
+                    self.stage = Stage::Making { comm, watch: Watch::new() };
                 }
                 Ok(false)
             }
-            Stage::Making { comm, began } => {
-                let lost = comm.host.failure().map_or(Ok(()), Err);
-                let late = || if began.elapsed() > comm.limit { Err(comm.late()) } else { Ok(()) };
-                let is_made = lost.and_then(|()| late()).and_then(|()| comm.state(MAKE));
+            Stage::Making { comm, watch } => {
+                let is_made = watch.check(comm).and_then(|()| comm.state(MAKE));
                 if is_made.map_err(|error| comm.abort(error, true))? {
                     let (comm, (other, sends)) = (comm.clone(), ends(self.launch.verb));
                     self.channels.lock().push((other, sends, comm.clone()));
@@ -90,9 +87,9 @@ impl Operation for Message {
         }
     }
 
-    fn look(&mut self) -> Result<(), FnError> {
+    fn look(&mut self, has_passed: bool) -> Result<(), FnError> {
         match &mut self.stage {
-            Stage::Launched(launched) => launched.look(),
+            Stage::Launched(launched) => launched.look(has_passed),
             Stage::Names { .. } | Stage::Making { .. } => Ok(()),
         }
     }

@@ -11,8 +11,7 @@ use streamvm::DeviceId;
 use crate::nccl::library::{Config, Functions, Handle, IN_PROGRESS, Library, UniqueId};
 use crate::transport::{Communicator, RankError};
 
-/// The end of a communicator that is aborted may wait for ever (NVIDIA/nccl issue 1013). After this long, or the limit of the ranks if that is less, its device counts as
-/// lost.
+/// The end of a communicator that is aborted may wait for ever (NVIDIA/nccl issue 1013). After this long its device counts as lost.
 pub(super) const ABORT_LIMIT: Duration = Duration::from_secs(10);
 
 /// The call that makes a communicator.
@@ -74,7 +73,7 @@ impl Comm {
                 false if began.elapsed() > self.limit => return Err(self.late()),
                 false => {}
             }
-            if let Some(error) = self.host.failure() {
+            if let Some(error) = self.host.failure(&self.others) {
                 return Err(error);
             }
             std::thread::sleep(Duration::from_millis(1));

@@ -9,7 +9,7 @@ use streamvm::ep::{self, Operation};
 use streamvm::{DType, FnError};
 
 use crate::nccl::comm::{ABORT_LIMIT, Comm};
-use crate::nccl::library::{BYTES, SUCCESS, Status, datatype, operation};
+use crate::nccl::library::{BYTES, IN_PROGRESS, SUCCESS, Status, datatype, operation};
 use crate::transport::{Piece, RankError, Verb};
 
 /// How often the ranks of the group on the host are asked for.
@@ -35,22 +35,53 @@ unsafe impl Send for Launch {}
 // SAFETY: as above; through a shared reference it is only copied.
 unsafe impl Sync for Launch {}
 
-/// A collective that NCCL queues, or has queued.
-pub(super) struct Launched {
-    comm: Arc<Comm>,
+/// How long something has waited for the other ranks of a communicator, and what the group on the host knows of them.
+pub(super) struct Watch {
     began: Instant,
     looked: Instant,
     /// Since when a rank is known to have ended.
     since: Option<Instant>,
+}
+
+impl Watch {
+    pub(super) fn new() -> Watch {
+        let now = Instant::now();
+        Watch { began: now, looked: now, since: None }
+    }
+
+    /// # Errors
+    /// A rank is lost, or late.
+    pub(super) fn check(&mut self, comm: &Comm) -> Result<(), RankError> {
+        if self.looked.elapsed() < LOOK_EVERY {
+            return Ok(());
+        }
+        self.looked = Instant::now();
+        if let Some(error) = comm.host.failure(&comm.others) {
+            let has_ended = matches!(error, RankError::Gone { .. });
+            if !has_ended || self.since.get_or_insert_with(Instant::now).elapsed() > GRACE {
+                return Err(error);
+            }
+        }
+        if self.began.elapsed() > comm.limit { Err(comm.late()) } else { Ok(()) }
+    }
+}
+
+/// A collective that NCCL queues, or has queued.
+pub(super) struct Launched {
+    comm: Arc<Comm>,
+    /// The wait until it is queued.
+    queuing: Watch,
+    /// The wait since it may run on the device, where it waits for the other ranks.
+    running: Option<Watch>,
     /// Why it has failed. The communicator is being aborted.
     failed: Option<RankError>,
 }
 
 impl Launched {
-    /// Has NCCL queue a collective.
+    /// Has NCCL queue a collective. If NCCL refuses, that is the failure of the operation, because a part may be queued.
     ///
     /// # Errors
-    /// NCCL refuses; the communicator is aborted.
+    /// The communicator is aborted.
     ///
     /// # Safety
     /// As for [`Nccl::start`](crate::nccl::Nccl::start).
@@ -61,10 +92,9 @@ impl Launched {
             // SAFETY: the caller's promise.
             unsafe { queue(&comm, launch) }
         };
-        let now = Instant::now();
-        let mut launched = Launched { comm, began: now, looked: now, since: None, failed: None };
+        let mut launched = Launched { comm, queuing: Watch::new(), running: None, failed: None };
         if let Err(error) = queued {
-            // A part of it may be queued: the operation is over once the abort is.
+            // The operation is over once the abort is.
             launched.fail(error);
         }
         Ok(launched)
@@ -76,24 +106,14 @@ impl Launched {
         self.failed = Some(self.comm.abort(error, !is_seen));
     }
 
-    /// Finds out whether NCCL, or the group on the host, knows of a failure. Returns whether the calls so far have come to their end.
-    fn check(&mut self) -> Result<bool, RankError> {
+    /// Whether the calls so far have come to their end.
+    ///
+    /// # Errors
+    /// NCCL has failed.
+    fn state(&self) -> Result<bool, RankError> {
         // The host knows more of a rank that is lost than NCCL does.
-        let is_over =
-            self.comm.state("a collective of NCCL").map_err(|error| self.comm.host.failure().unwrap_or(error))?;
-        if self.looked.elapsed() > LOOK_EVERY {
-            self.looked = Instant::now();
-            if let Some(error) = self.comm.host.failure() {
-                let has_ended = matches!(error, RankError::Gone { .. });
-                if !has_ended || self.since.get_or_insert_with(Instant::now).elapsed() > GRACE {
-                    return Err(error);
-                }
-            }
-            if self.began.elapsed() > self.comm.limit {
-                return Err(self.comm.late());
-            }
-        }
-        Ok(is_over)
+        let Comm { host, others, .. } = &*self.comm;
+        self.comm.state("a collective of NCCL").map_err(|error| host.failure(others).unwrap_or(error))
     }
 
     /// The error of an operation that has failed: `None` while the abort goes on.
@@ -103,10 +123,9 @@ impl Launched {
             return Some(failed.clone().into());
         }
         // Its kernels may still use the operands.
-        let limit = self.comm.limit.min(ABORT_LIMIT);
-        let hangs = self.comm.aborted_for().is_some_and(|time| time > limit);
+        let hangs = self.comm.aborted_for().is_some_and(|time| time > ABORT_LIMIT);
         hangs.then(|| {
-            let limit = limit.as_secs_f64();
+            let limit = ABORT_LIMIT.as_secs();
             let reason = format!("{failed}, and NCCL did not end what it had queued within {limit} s");
             ep::Error::DeviceLost { device: self.comm.device, reason }.into()
         })
@@ -116,7 +135,7 @@ impl Launched {
 impl Operation for Launched {
     fn poll(&mut self) -> Result<bool, FnError> {
         if self.failed.is_none() {
-            match self.check() {
+            match self.queuing.check(&self.comm).and_then(|()| self.state()) {
                 Ok(is_over) => return Ok(is_over),
                 Err(error) => self.fail(error),
             }
@@ -124,13 +143,20 @@ impl Operation for Launched {
         self.end().map_or(Ok(false), Err)
     }
 
-    fn look(&mut self) -> Result<(), FnError> {
+    fn look(&mut self, has_passed: bool) -> Result<(), FnError> {
         if self.failed.is_none()
-            && let Err(error) = self.check()
+            && let Err(error) = self.state().and_then(|_| match has_passed {
+                true => Ok(()),
+                false => self.running.get_or_insert_with(Watch::new).check(&self.comm),
+            })
         {
             self.fail(error);
         }
-        self.end().map_or(Ok(()), Err)
+        match &self.failed {
+            // Whether an abort has ended it, or whether it was over before, is not known.
+            Some(failed) if has_passed => Err(failed.clone().into()),
+            _ => self.end().map_or(Ok(()), Err),
+        }
     }
 }
 
@@ -145,17 +171,17 @@ unsafe fn queue(comm: &Comm, launch: &Launch) -> Result<(), RankError> {
     let (library, functions) = (comm.library, comm.functions());
     // SAFETY: no condition: NCCL counts the calls of this thread.
     library.check("ncclGroupStart", unsafe { (functions.group_start)() })?;
-    let mut first = SUCCESS;
+    let mut refused = SUCCESS;
     let many = launch.pieces.len() > 1;
     for &piece in &launch.pieces {
         let count = if many { piece.elements } else { launch.count };
         // SAFETY: the caller's promise.
         let status = unsafe { queue_piece(comm, launch, piece, count) };
-        first = if first == SUCCESS { status } else { first };
+        refused = first_error(refused, status);
     }
     // SAFETY: the group of calls was started above.
     let ended = unsafe { (functions.group_end)() };
-    library.check("a call of NCCL", first)?;
+    library.check("a call of NCCL", refused)?;
     library.check("ncclGroupEnd", ended)
 }
 
@@ -167,6 +193,10 @@ unsafe fn queue_piece(comm: &Comm, launch: &Launch, piece: Piece, count: usize) 
     let (f, handle, stream) = (comm.functions(), comm.handle(), launch.stream);
     let (input, output) = (piece.input.cast::<c_void>(), piece.output.cast::<c_void>());
     let bytes = count * launch.dtype.size();
+    if bytes == 0 {
+        // All ranks pass the same shape, so nobody waits for this.
+        return SUCCESS;
+    }
     let size = comm.size;
     // Where nothing is combined, elements are bytes.
     let part = |rank: usize| rank * bytes;
@@ -177,9 +207,6 @@ unsafe fn queue_piece(comm: &Comm, launch: &Launch, piece: Piece, count: usize) 
     let from = |to: *mut c_void, at: usize, rank: usize| {
         // SAFETY: as above.
         unsafe { (f.recv)(to.wrapping_byte_add(at), bytes, BYTES, rank as i32, handle, stream) }
-    };
-    let worst = |statuses: &mut dyn Iterator<Item = Status>| {
-        statuses.fold(SUCCESS, |worst, it| if worst == SUCCESS { it } else { worst })
     };
     let combines = |fold| Some((datatype(launch.dtype)?, operation(fold, launch.mean)));
     const UNKNOWN: Status = 4;
@@ -200,7 +227,7 @@ unsafe fn queue_piece(comm: &Comm, launch: &Launch, piece: Piece, count: usize) 
             unsafe { (f.reduce_scatter)(input, output, count, dtype, by, handle, stream) }
         }
         Verb::Broadcast(root) => {
-            // One of both is null. On the root NCCL writes what is there.
+            // One of both is null: in place, the root sends and the others receive.
             let memory = if output.is_null() { input.cast_mut() } else { output };
             // SAFETY: as above.
             unsafe { (f.broadcast)(memory, memory, bytes, BYTES, root as i32, handle, stream) }
@@ -210,16 +237,16 @@ unsafe fn queue_piece(comm: &Comm, launch: &Launch, piece: Piece, count: usize) 
         Verb::Gather(root) => {
             let sent = to(input, 0, root);
             let ranks = if comm.rank == root { 0..size } else { 0..0 };
-            worst(&mut std::iter::once(sent).chain(ranks.map(|rank| from(output, part(rank), rank))))
+            std::iter::once(sent).chain(ranks.map(|rank| from(output, part(rank), rank))).fold(SUCCESS, first_error)
         }
         Verb::Scatter(root) => {
             let ranks = if comm.rank == root { 0..size } else { 0..0 };
             let sent = ranks.map(|rank| to(input, part(rank), rank));
-            worst(&mut sent.chain(std::iter::once_with(|| from(output, 0, root))))
+            sent.chain(std::iter::once_with(|| from(output, 0, root))).fold(SUCCESS, first_error)
         }
         Verb::AllToAll => {
             let both = |rank| [to(input, part(rank), rank), from(output, part(rank), rank)];
-            worst(&mut (0..size).flat_map(both))
+            (0..size).flat_map(both).fold(SUCCESS, first_error)
         }
         // The communicator of messages has the sender as rank 0, and the receiver as rank 1.
         Verb::Send(_) => to(input, 0, 1),
@@ -229,5 +256,13 @@ unsafe fn queue_piece(comm: &Comm, launch: &Launch, piece: Piece, count: usize) 
             // SAFETY: as above.
             unsafe { (f.all_reduce)(input, output, bytes, BYTES, 0, handle, stream) }
         }
+    }
+}
+
+/// The first of two statuses that is an error. Calls that go on are none.
+fn first_error(first: Status, second: Status) -> Status {
+    match first {
+        SUCCESS | IN_PROGRESS => second,
+        error => error,
     }
 }

@@ -33,7 +33,7 @@ const HELLO: usize = 512;
 /// A group of ranks with a GPU each.
 pub(crate) struct Nccl {
     comm: Arc<Comm>,
-    /// The driver's context of the device, for comparison.
+    /// The driver's context of the device, which tells streams of other devices apart.
     context: Arc<AtomicPtr<c_void>>,
     channels: Arc<Channels>,
 }
@@ -118,7 +118,7 @@ impl Nccl {
     /// A collective on the stream of a call.
     ///
     /// # Errors
-    /// The stream is of another device, or of another engine's context, than the group was made for.
+    /// The stream is of another device than the group was made for.
     pub(crate) fn launch(
         &self,
         raw: &RawCall<'_>,
@@ -126,7 +126,7 @@ impl Nccl {
         pieces: Vec<Piece>,
     ) -> Result<Launch, RankError> {
         if raw.context != self.context.load(Ordering::Relaxed) {
-            let what = format!("the group is for {} of the engine that it was made with", self.comm.device);
+            let what = format!("the group is for {}, and not for {}", self.comm.device, raw.device);
             return Err(RankError::Argument(what));
         }
         Ok(Launch { verb, dtype, count, mean, pieces, stream: raw.stream })
@@ -167,8 +167,8 @@ impl Communicator for Nccl {
         self.comm.abort(why.clone(), true);
     }
 
-    fn failure(&self) -> Option<RankError> {
-        self.comm.check().err()
+    fn failure(&self, of: &[usize]) -> Option<RankError> {
+        self.comm.check().err().or_else(|| self.comm.host.failure(of))
     }
 
     fn shrink(&self, _: u64) -> Result<Box<dyn Communicator>, RankError> {

@@ -100,11 +100,9 @@ pub(crate) trait Communicator: Send + Sync {
     /// ends the job after a while.
     fn give_up(&self, why: &RankError);
 
-    /// A failure of this rank or another one that is known without a collective: that a rank has ended or has given the group up. Does not block, and takes
-    /// microseconds.
-    fn failure(&self) -> Option<RankError> {
-        None
-    }
+    /// A failure that is known without a collective: that one of these ranks has ended, or that a rank has given the group up. Does not block, but asks the system
+    /// for each rank.
+    fn failure(&self, of: &[usize]) -> Option<RankError>;
 
     /// The communicator of the ranks of this group that are still there, in their order. Each of them calls this. Blocks until they all have.
     ///

@@ -23,6 +23,17 @@ pub(crate) fn run(ranks: Ranks, vm: &Vm, name: &str, arguments: &[&str]) -> Resu
     if name == "step" {
         return step(ranks, vm, &world);
     }
+    if name == "messages" {
+        return messages(ranks, vm, &world);
+    }
+    if name == "late" {
+        let sum = world.all_reduce(vm, &x, Reduction::Sum)?;
+        std::thread::sleep(Duration::from_millis(800));
+        numbers(&sum)?;
+        ok(vm, &world)?;
+        println!("rank {} of {}: fine", world.rank(), world.size());
+        return Ok(ranks.finish()?);
+    }
     if name == "length" {
         return length_of_message(ranks, vm, &world);
     }
@@ -97,6 +108,23 @@ pub(crate) fn run(ranks: Ranks, vm: &Vm, name: &str, arguments: &[&str]) -> Resu
         ranks.finish()?;
     }
     Ok(())
+}
+
+/// Rank 1 leaves, and the others go on to exchange messages.
+fn messages(ranks: Ranks, vm: &Vm, world: &Group) -> Result<(), AnyError> {
+    let x = tensor(vm, DType::I64, &[1], &[1])?;
+    if world.rank() != 1 {
+        std::thread::sleep(Duration::from_millis(100));
+        for _ in 0..3 {
+            world.send(vm, &x, 2 - world.rank())?;
+            world.receive(vm, &x, 2 - world.rank())?;
+            x.wait()?;
+            // Longer than what a rank that has ended is allowed.
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+    println!("rank {} of {}: fine", world.rank(), world.size());
+    Ok(ranks.finish()?)
 }
 
 /// Rank 1 sends fewer elements than rank 0 expects.

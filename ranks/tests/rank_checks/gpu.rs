@@ -1,5 +1,7 @@
 //! Collectives on a GPU of each rank, by NCCL.
 
+use std::time::{Duration, Instant};
+
 use streamvm::program::{CompileOptions, Recorder};
 use streamvm::{DType, DeviceId, Vm};
 use streamvm_ranks::{Group, Reduction};
@@ -15,6 +17,8 @@ pub(crate) fn check(vm: &Vm, world: &Group) -> Result<(), AnyError> {
     in_device_order(vm, &group)?;
     several_groups(vm, world, &group)?;
     messages_both_ways(vm, &group)?;
+    a_barrier_waits(vm, &group)?;
+    an_early_result(vm, &group)?;
     programs(vm, &group)?;
     refusals(vm, world, &group)?;
     group.check_order(vm)?.wait()?;
@@ -78,6 +82,47 @@ fn messages_both_ways(vm: &Vm, group: &Group) -> Result<(), AnyError> {
                 return Err(format!("message {number} of rank {from} is {:?}", numbers(&x)).into());
             }
         }
+    }
+    Ok(())
+}
+
+/// What one rank issues after the barrier comes after what another one has issued before it.
+fn a_barrier_waits(vm: &Vm, group: &Group) -> Result<(), AnyError> {
+    group.barrier(vm)?.wait()?;
+    let (begin, late) = (Instant::now(), Duration::from_millis(200));
+    if group.rank() == group.size() - 1 {
+        std::thread::sleep(late);
+    }
+    group.barrier(vm)?.wait()?;
+    // The clocks of all ranks began after the same barrier, and one came late to the next.
+    if begin.elapsed() < late / 2 {
+        return Err(format!("the barrier was over after {:?}", begin.elapsed()).into());
+    }
+    Ok(())
+}
+
+/// The result of a message is there before a later message of the same stream has come: its sender waits for that result.
+fn an_early_result(vm: &Vm, group: &Group) -> Result<(), AnyError> {
+    let x = tensor(vm, DType::I64, &[7; 5], &[5])?.to(GPU)?;
+    let (y, z) = (vm.zeros(GPU, DType::I64, &[5])?, vm.zeros(GPU, DType::I64, &[5])?);
+    match group.rank() {
+        0 if group.size() > 1 => {
+            group.receive(vm, &y, 1)?;
+            group.receive(vm, &z, 1)?;
+            group.send(vm, &(&y + 1)?, 1)?;
+        }
+        1 => {
+            group.send(vm, &x, 0)?;
+            group.receive(vm, &y, 0)?;
+            if numbers(&y)? != [8; 5] {
+                return Err(format!("an early result: {:?}", numbers(&y)).into());
+            }
+            group.send(vm, &y, 0)?;
+        }
+        _ => {}
+    }
+    if group.rank() == 0 && group.size() > 1 && numbers(&z)? != [8; 5] {
+        return Err(format!("a later message: {:?}", numbers(&z)).into());
     }
     Ok(())
 }

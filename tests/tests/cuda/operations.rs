@@ -21,7 +21,9 @@ struct Script {
     /// It was dropped.
     ended: Arc<AtomicBool>,
     poll: Option<fn() -> Result<bool, FnError>>,
-    look: Option<fn() -> Result<(), FnError>>,
+    look: Option<fn(bool) -> Result<(), FnError>>,
+    /// It was looked at when the device had passed it.
+    passed: Arc<AtomicBool>,
     /// The driver's current contexts at each poll.
     contexts: Arc<Mutex<Vec<usize>>>,
 }
@@ -38,9 +40,10 @@ impl Operation for Scripted {
         }
     }
 
-    fn look(&mut self) -> Result<(), FnError> {
+    fn look(&mut self, has_passed: bool) -> Result<(), FnError> {
         self.0.looks.fetch_add(1, Ordering::SeqCst);
-        self.0.look.map_or(Ok(()), |look| look())
+        self.0.passed.fetch_or(has_passed, Ordering::SeqCst);
+        self.0.look.map_or(Ok(()), |look| look(has_passed))
     }
 }
 
@@ -89,7 +92,7 @@ fn an_operation_is_polled_until_it_has_queued_its_commands_and_looked_at_until_t
         let y = (&x + 1.0).expect("a kernel after it");
         assert_eq!(y.to_vec::<f32>(), Ok(vec![2.0; 4]));
         assert_eq!(script.polls.load(Ordering::SeqCst), 5);
-        assert!((1..100).contains(&script.looks.load(Ordering::SeqCst)), "{}", script.looks.load(Ordering::SeqCst));
+        assert!(script.passed.load(Ordering::SeqCst), "the last look is after the commands");
         assert!(script.ended.load(Ordering::SeqCst));
         let contexts = script.contexts.lock().expect("no panic");
         assert!(contexts.iter().all(|context| *context != 0 && *context == contexts[0]), "{contexts:?}");
@@ -99,27 +102,31 @@ fn an_operation_is_polled_until_it_has_queued_its_commands_and_looked_at_until_t
 
 #[test]
 fn a_failure_of_an_operation_is_that_of_its_instruction() {
-    let ways: [(&str, Script); 4] = [
+    let ways: [(&str, Script); 5] = [
         ("it refuses", Script { poll: Some(|| Err("it refuses".into())), ..Script::default() }),
         ("a bug in poll", Script { poll: Some(|| panic!("a bug in poll")), ..Script::default() }),
-        ("a rank is lost", Script { look: Some(|| Err("a rank is lost".into())), ..Script::default() }),
-        ("a bug in look", Script { look: Some(|| panic!("a bug in look")), ..Script::default() }),
+        ("a rank is lost", Script { look: Some(|_| Err("a rank is lost".into())), ..Script::default() }),
+        (
+            "known late",
+            Script { look: Some(|passed| if passed { Err("known late".into()) } else { Ok(()) }), ..Script::default() },
+        ),
+        ("a bug in look", Script { look: Some(|_| panic!("a bug in look")), ..Script::default() }),
     ];
     for (what, script) in ways {
         engines(|_, vm| {
-            let script =
-                Script { polls: Arc::default(), looks: Arc::default(), ended: Arc::default(), ..script.clone() };
+            let script = Script {
+                polls: Arc::default(),
+                looks: Arc::default(),
+                ended: Arc::default(),
+                passed: Arc::default(),
+                ..script.clone()
+            };
             let (x, other) = (tensor(vm), tensor(vm));
             start(vm, &x, &script).expect("it is taken");
-            let skipped = Script::default();
-            start(vm, &x, &skipped).expect("it is taken");
             let error = x.wait().expect_err("it has failed").to_string();
             assert!(error.starts_with("starts failed on collective@cuda:0:0") && error.contains(what), "{error}");
             assert!(script.ended.load(Ordering::SeqCst), "{what}");
             assert_eq!(other.to_vec::<f32>(), Ok(vec![1.0; 4]), "the rest goes on");
-            // One that was launched before the failure was known is skipped afterwards, as any command of a device.
-            let told = skipped.looks.load(Ordering::SeqCst) == 100;
-            assert!(told || skipped.polls.load(Ordering::SeqCst) > 0, "{what}: it was neither told nor run");
             let _ = vm.wait_all();
         });
     }
@@ -141,21 +148,35 @@ fn a_skipped_function_is_told() {
 
 /// Its commands may use the memory for ever, so nothing is freed.
 #[test]
-fn an_operation_that_cannot_end_its_commands_takes_its_device_along() {
-    let lost: fn() -> Result<(), FnError> = || {
-        let reason = "what it has queued does not end".to_owned();
-        Err(Box::new(ep::Error::DeviceLost { device: CUDA, reason }))
-    };
+fn an_operation_that_cannot_end_its_commands_takes_all_devices_of_its_kind_along() {
+    fn lost() -> FnError {
+        Box::new(ep::Error::DeviceLost { device: CUDA, reason: "what it has queued does not end".to_owned() })
+    }
+    let ways = [
+        Script { look: Some(|_| Err(lost())), ..Script::default() },
+        Script { poll: Some(|| Err(lost())), ..Script::default() },
+    ];
+    ways.into_iter().for_each(takes_its_devices_along);
+}
+
+fn takes_its_devices_along(script: Script) {
     let standin = Standin::load("devices=2");
     let vm = Vm::builder().build().expect("an engine");
     let x = tensor(&vm);
-    x.wait().expect("memory");
+    let there = vm.full(DeviceId::cuda(1), DType::F32, &[4], 2.0).expect("memory");
+    x.wait().and(there.wait()).expect("memory");
     let held = standin.hold();
-    start(&vm, &x, &Script { look: Some(lost), ..Script::default() }).expect("it is taken");
+    start(&vm, &x, &script).expect("it is taken");
+    // Another device waits for it, and would do so for ever.
+    let mut b = InstructionsBuilder::new();
+    b.copy_into(&x, &there).expect("a copy");
+    vm.submit(b.finish()).expect("it is taken");
     let error = x.wait().expect_err("the device is lost").to_string();
     assert!(error.contains("cuda:0 is lost (what it has queued does not end)"), "{error}");
+    let error = there.wait().expect_err("it is lost, too").to_string();
+    assert!(error.contains("cuda:0 is lost"), "{error}");
     let freed = standin.calls("cuMemFree_v2");
-    drop(x);
+    drop((x, there));
     let error =
         vm.full(CUDA, DType::F32, &[4], 1.0).and_then(|x| x.to_vec::<f32>()).expect_err("it is lost").to_string();
     assert!(error.contains("cuda:0 is lost"), "{error}");

@@ -13,6 +13,7 @@
 //!
 //! The thread (`engine/completion_thread.rs`) blocks on an event that a caller waits for, and parks while no caller waits.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -48,8 +49,8 @@ struct CompletionState {
     late: HashMap<(u32, u64), (LateCause, Option<ProgramStep>)>,
     /// The root cause of each lost device.
     lost: HashMap<ep::DeviceId, Arc<Failure>>,
-    /// Operations whose commands are queued and have not passed.
-    operations: Vec<Queued>,
+    /// Operations whose commands are queued and have not passed, in the order of each stream.
+    operations: HashMap<StreamId, VecDeque<Queued>>,
     /// Tasks that are over on their devices, in the order in which they were taken.
     finished: Vec<(NodeBox<Task>, Arc<StreamState>)>,
     pass_counter: PassCounter,
@@ -57,8 +58,7 @@ struct CompletionState {
 
 /// An operation that has queued its commands on a stream.
 struct Queued {
-    stream_state: Arc<StreamState>,
-    point: Point,
+    seq: u64,
     operation: Box<dyn Operation>,
     /// The error that a look at it has returned.
     failed: Option<ep::FnError>,
@@ -72,7 +72,6 @@ impl Completion {
     /// Publishes what devices have finished. Returns whether there was anything.
     pub(crate) fn poll(&self, env: &Environment) -> bool {
         let mut state = unpoisoned(self.state.lock());
-        state.look_at_operations(env);
         // Until no stream advances: if an instruction is seen as over, so is everything that it waited for.
         while launched_streams(env).fold(false, |further, (_, in_flight)| in_flight.query() | further) {}
         for (device, error) in env.lent_streams.lost() {
@@ -103,7 +102,7 @@ impl Completion {
                 }
             }
             if state.finished.is_empty() {
-                return any | state.decide_conditions(env);
+                return any | state.decide_conditions(env) | state.look_at_operations(env);
             }
             any = true;
             // After the tasks are taken: a device reports a failure before it reports the instruction as over, so none is missed.
@@ -125,9 +124,13 @@ impl Completion {
                 timeline.completion.add(Event::Passed { point: task.point, at, outcome });
             }
             let (seq, bytes) = (task.point.seq, task.bytes);
-            run::clear(&mut task);
+            if stream_state.in_flight.as_ref().is_some_and(|in_flight| in_flight.runs_on(seq)) {
+                std::mem::forget(task);
+            } else {
+                run::clear(&mut task);
+                returned.push(task);
+            }
             self.retired_bytes.fetch_add(bytes, Ordering::Release);
-            returned.push(task);
             stream_state.pass(seq);
             if let Some(in_flight) = &stream_state.in_flight {
                 in_flight.release_events(seq);
@@ -140,25 +143,53 @@ impl Completion {
 }
 
 impl CompletionState {
-    /// Looks at the operations whose commands are queued.
-    fn look_at_operations(&mut self, env: &Environment) {
-        for (stream_state, in_flight) in launched_streams(env).filter(|(_, in_flight)| in_flight.is_watched()) {
-            let queued =
-                |(point, operation)| Queued { stream_state: stream_state.clone(), point, operation, failed: None };
-            self.operations.extend(in_flight.take_operations().into_iter().map(queued));
+    /// Looks at the operations whose commands may run now: those that are the first in flight on their stream, and wait for nothing else. Returns whether a device was lost.
+    fn look_at_operations(&mut self, env: &Environment) -> bool {
+        let mut any = false;
+        for (stream_state, in_flight) in launched_streams(env) {
+            self.take_operations(stream_state, in_flight);
+            let Some(queued) = self.operations.get_mut(&stream_state.id).and_then(VecDeque::front_mut) else {
+                continue;
+            };
+            let runs = |task: &Task| task.point.seq == queued.seq && first_open_wait(task, env).is_none();
+            if queued.failed.is_none()
+                && in_flight.with_first(runs) == Some(true)
+                && let Err(error) = run::look(&mut *queued.operation, false)
+            {
+                match run::loses_device(error) {
+                    Ok(reason) => {
+                        run::lose_devices(&reason, stream_state, env);
+                        any = true;
+                    }
+                    Err(error) => queued.failed = Some(error),
+                }
+            }
         }
-        for queued in &mut self.operations {
-            queued.look();
+        any
+    }
+
+    /// Takes the operations that were queued on a stream since the last call.
+    fn take_operations(&mut self, stream_state: &StreamState, in_flight: &InFlight) {
+        if in_flight.is_watched() {
+            let queued = |(point, operation): (Point, _)| Queued { seq: point.seq, operation, failed: None };
+            let taken = in_flight.take_operations().into_iter().map(queued);
+            self.operations.entry(stream_state.id).or_default().extend(taken);
         }
     }
 
-    /// The error of the operation of a task that has passed, if there is one. It is looked at once more, and dropped.
-    fn end_operation(&mut self, task: &Task) -> Option<ep::FnError> {
-        let at = self.operations.iter().position(|queued| queued.point == task.point)?;
-        let mut queued = self.operations.swap_remove(at);
-        queued.look();
-        run::caught(|| drop(queued.operation));
-        queued.failed
+    /// The error of the operation of a task that its device has passed, if there is one. It is looked at once more, and dropped.
+    fn end_operation(&mut self, task: &Task, stream_state: &StreamState) -> Option<ep::FnError> {
+        // It may have been queued since the last look.
+        self.take_operations(stream_state, stream_state.in_flight.as_ref()?);
+        let queued =
+            self.operations.get_mut(&task.point.stream)?.pop_front_if(|queued| queued.seq == task.point.seq)?;
+        let Queued { mut operation, failed, .. } = queued;
+        // A device that is lost has not passed it, and its failure is that of the task.
+        let is_lost =
+            stream_state.in_flight.as_ref().is_some_and(|in_flight| in_flight.lost_before(task.point.seq).is_some());
+        let failed = failed.or_else(|| if is_lost { None } else { run::look(&mut *operation, true).err() });
+        run::caught(|| drop(operation));
+        failed
     }
 
     /// Collects what devices report of commands that are over.
@@ -199,7 +230,7 @@ impl CompletionState {
 
     fn decide(&mut self, task: &Task, stream_state: &StreamState, env: &Environment) {
         let late = self.late.remove(&(task.point.stream.0, task.point.seq));
-        let operation = self.end_operation(task);
+        let operation = self.end_operation(task, stream_state);
         // Everything that the task reads has an outcome now, and more of it may have failed than was known at the launch. The first failure
         // in the order of its uses counts, as if no device ran commands later.
         if let Some(root) = env.failures.poison(task.reads()) {
@@ -209,7 +240,7 @@ impl CompletionState {
             return;
         }
         if let Some(error) = operation {
-            return env.failures.fail(task.order, run::failed_operation(error, task, stream_state));
+            return run::fail_operation(error, task, stream_state, env);
         }
         let cause = match late {
             Some((cause, step)) => late_cause(cause, step),
@@ -230,26 +261,6 @@ impl CompletionState {
             self.lost.insert(device, failure.clone());
         }
         env.failures.fail(task.order, failure);
-    }
-}
-
-impl Queued {
-    /// Looks at the operation, unless it has failed. One that could not end its commands takes its device along.
-    fn look(&mut self) {
-        if self.failed.is_some() {
-            return;
-        }
-        let Err(error) = run::look(&mut *self.operation) else { return };
-        match error.downcast::<ep::Error>() {
-            Ok(error) => match (*error, &self.stream_state.in_flight) {
-                (ep::Error::DeviceLost { device, reason }, Some(in_flight)) => {
-                    in_flight.device.lose(&reason);
-                    in_flight.lose(ep::Error::DeviceLost { device, reason });
-                }
-                (error, _) => self.failed = Some(error.into()),
-            },
-            Err(error) => self.failed = Some(error),
-        }
     }
 }
 

@@ -16,6 +16,7 @@ use streamvm_stream::mutant::Mutant;
 use crate::dispatch::context_handle::ContextHandle;
 use crate::dispatch::deferred_function::DeferredFunction;
 use crate::dispatch::function_outcome::FunctionOutcome;
+use crate::execute::completion::launched_streams;
 use crate::execute::environment::Environment;
 use crate::execute::poll_pace::PollPace;
 use crate::execute::stream_runner::Runner;
@@ -71,9 +72,43 @@ pub(crate) fn is_over(
     match poll(operation) {
         Ok(over) => over,
         Err(error) => {
-            env.failures.fail(task.order, failed_operation(error, task, stream_state));
+            fail_operation(error, task, stream_state, env);
             true
         }
+    }
+}
+
+/// Enters the error with which the operation of a task has ended.
+#[cold]
+pub(crate) fn fail_operation(error: ep::FnError, task: &Task, stream_state: &StreamState, env: &Environment) {
+    match loses_device(error) {
+        Ok(reason) => lose_devices(&reason, stream_state, env),
+        Err(error) => env.failures.fail(task.order, failed_operation(error, task, stream_state)),
+    }
+}
+
+/// Why the device of an operation is lost, if its error says so.
+///
+/// # Errors
+/// The error, if it is another one.
+pub(crate) fn loses_device(error: ep::FnError) -> Result<String, ep::FnError> {
+    match error.downcast::<ep::Error>() {
+        Ok(error) => match *error {
+            ep::Error::DeviceLost { reason, .. } => Ok(reason),
+            error => Err(error.into()),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+/// Commands of a stream go on for ever. All devices of its kind are lost, because commands of the others may wait for them, and memory that they may use is never used
+/// again.
+#[cold]
+pub(crate) fn lose_devices(reason: &str, stream_state: &StreamState, env: &Environment) {
+    let (device, kind) = (stream_state.key.device, stream_state.key.device.kind);
+    env.devices.iter().filter(|device| device.id().kind == kind).for_each(|device| device.lose(reason));
+    for (_, in_flight) in launched_streams(env).filter(|(other, _)| other.key.device.kind == kind) {
+        in_flight.lose_for_ever(ep::Error::DeviceLost { device, reason: reason.to_owned() });
     }
 }
 
@@ -83,8 +118,8 @@ pub(crate) fn poll(operation: &mut dyn Operation) -> Result<bool, ep::FnError> {
 }
 
 /// Looks at an operation; a panic becomes an error.
-pub(crate) fn look(operation: &mut dyn Operation) -> Result<(), ep::FnError> {
-    catch_unwind(AssertUnwindSafe(|| operation.look())).unwrap_or_else(|payload| Err(panicked(payload)))
+pub(crate) fn look(operation: &mut dyn Operation, has_passed: bool) -> Result<(), ep::FnError> {
+    catch_unwind(AssertUnwindSafe(|| operation.look(has_passed))).unwrap_or_else(|payload| Err(panicked(payload)))
 }
 
 fn panicked(payload: Box<dyn Any + Send>) -> ep::FnError {

@@ -180,23 +180,28 @@ struct StepOperation {
     name: Box<str>,
 }
 
-impl Operation for StepOperation {
-    fn poll(&mut self) -> Result<bool, FnError> {
-        self.operation.poll().map_err(|error| {
-            let text = format!("{}: {}", self.name, text_of(error));
-            self.program.failed_step(self.segment, 0, text)
-        })
-    }
-
-    fn look(&mut self) -> Result<(), FnError> {
-        self.operation.look().map_err(|error| match error.downcast::<ep::Error>() {
+impl StepOperation {
+    #[cold]
+    fn failed(&self, error: FnError) -> FnError {
+        match error.downcast::<ep::Error>() {
             // The engine looks for a lost device.
-            Ok(error) => error,
+            Ok(error) if matches!(*error, ep::Error::DeviceLost { .. }) => error,
+            Ok(error) => self.program.failed_step(self.segment, 0, format!("{}: {error}", self.name)),
             Err(error) => {
                 let text = format!("{}: {}", self.name, text_of(error));
                 self.program.failed_step(self.segment, 0, text)
             }
-        })
+        }
+    }
+}
+
+impl Operation for StepOperation {
+    fn poll(&mut self) -> Result<bool, FnError> {
+        self.operation.poll().map_err(|error| self.failed(error))
+    }
+
+    fn look(&mut self, has_passed: bool) -> Result<(), FnError> {
+        self.operation.look(has_passed).map_err(|error| self.failed(error))
     }
 }
 

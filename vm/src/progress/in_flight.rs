@@ -72,6 +72,8 @@ struct State {
     /// Operations that have queued their commands, and that the completion has not taken to look at them.
     operations: Vec<(Point, Box<dyn Operation>)>,
     lost: Option<ep::Error>,
+    /// Commands up to this number may go on for ever: what their tasks hold is never dropped.
+    running_on: u64,
 }
 
 impl State {
@@ -269,6 +271,22 @@ impl InFlight {
         };
         waiting.iter().for_each(|parker| parker.wake());
         self.completer.wake();
+    }
+
+    /// [`lose`](InFlight::lose), because commands go on for ever.
+    pub(crate) fn lose_for_ever(&self, error: ep::Error) {
+        {
+            let mut state = unpoisoned(self.state.lock());
+            let launched = self.launched.load(Ordering::SeqCst) + 1;
+            state.running_on = state.running_on.max(launched);
+        }
+        self.lose(error);
+    }
+
+    /// Whether the commands of a task that is over may go on for ever.
+    pub(crate) fn runs_on(&self, seq: u64) -> bool {
+        let state = unpoisoned(self.state.lock());
+        seq <= state.running_on && seq > state.complete
     }
 
     /// The loss of the device, if the device was lost before `seq` was over.

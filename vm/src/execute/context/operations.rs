@@ -8,6 +8,7 @@ use super::{Context, ContextStream, bind};
 use crate::execute::environment::Environment;
 use crate::execute::poll_pace::PollPace;
 use crate::execute::run;
+use crate::progress::in_flight::InFlight;
 
 impl Context {
     /// Keeps the operation that the current task has started, to poll it; where nothing polls it later, this does so until it is over.
@@ -49,7 +50,7 @@ impl Context {
                 }
             }
             if let Err(error) = over {
-                env.failures.fail(task.order, run::failed_operation(error, task, &stream.stream_state));
+                run::fail_operation(error, task, &stream.stream_state, env);
             }
         }
         self.queued(Some(operation), env);
@@ -60,8 +61,18 @@ impl Context {
     pub(super) fn poll_operation(&mut self, index: usize, env: &Environment) -> bool {
         let ContextStream { stream_state, paused, operation, .. } = &mut self.streams[index];
         let (Some(task), Some(polled)) = (&*paused, &mut *operation) else { return false };
-        if !run::is_over(&mut **polled, task, stream_state, env) {
-            return false;
+        // What a lost device does not run is over.
+        if let Some(lost) = stream_state.in_flight.as_ref().and_then(InFlight::lost) {
+            run::refuse(task, stream_state, lost, &env.failures);
+        } else {
+            let is_over = run::is_over(&mut **polled, task, stream_state, env);
+            if let Some(in_flight) = stream_state.in_flight.as_ref().filter(|_| self.has_thread) {
+                // Code of the caller may have changed the thread's device state.
+                bind(in_flight);
+            }
+            if !is_over {
+                return false;
+            }
         }
         let (operation, in_flight) = (operation.take(), &stream_state.in_flight);
         self.current = paused.take();
@@ -82,11 +93,7 @@ impl Context {
     fn queued(&mut self, operation: Option<Box<dyn ep::Operation>>, env: &Environment) {
         let ContextStream { stream_state, .. } = &self.streams[self.current_stream];
         if let (Some(in_flight), Some(task), Some(operation)) = (&stream_state.in_flight, &self.current, operation) {
-            if self.has_thread {
-                // Code of the caller may have changed the thread's device state.
-                bind(in_flight);
-            }
-            if env.failures.is_known(task.point) {
+            if env.failures.is_known(task.point) || in_flight.lost().is_some() {
                 run::caught(|| drop(operation));
             } else {
                 in_flight.watch(task.point, operation);
