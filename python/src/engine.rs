@@ -346,7 +346,7 @@ pub(crate) fn place_named(py: Python<'_>, name: &str) -> PyResult<Place> {
     name.parse().map_err(|error: streamvm::instructions::ParsePlaceError| errors::usage(py, &error.to_string()))
 }
 
-fn device_named(py: Python<'_>, name: &str) -> PyResult<DeviceId> {
+pub(crate) fn device_named(py: Python<'_>, name: &str) -> PyResult<DeviceId> {
     let wrong = || errors::usage(py, &format!("{name:?} is no device; there are names such as cpu:0 and cuda:1"));
     place_named(py, name)?.device().ok_or_else(wrong)
 }

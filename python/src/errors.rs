@@ -89,6 +89,11 @@ pub(crate) fn usage(py: Python<'_>, text: &str) -> PyErr {
     instance(py, "UsageError", text).map_or_else(|failed| failed, PyErr::from_value)
 }
 
+/// The exception for ranks that cannot communicate.
+pub(crate) fn of_ranks(py: Python<'_>, text: &str) -> PyErr {
+    instance(py, "RankError", text).map_or_else(|failed| failed, PyErr::from_value)
+}
+
 fn instance<'py>(py: Python<'py>, class: &str, text: &str) -> PyResult<Bound<'py, PyAny>> {
     py.import("streamvm._errors")?.getattr(class)?.call((text,), None::<&Bound<'py, PyDict>>)
 }

@@ -15,6 +15,7 @@
 //! | `elements` | elements from and to NumPy arrays |
 //! | `functions` | Python functions as instructions |
 //! | `programs` | recorded functions |
+//! | `ranks` | the class `Group` |
 #![deny(unsafe_code)]
 
 use pyo3::prelude::*;
@@ -30,6 +31,7 @@ mod functions;
 mod indexing;
 mod operators;
 mod programs;
+mod ranks;
 mod tensor;
 mod waiting;
 
@@ -46,6 +48,8 @@ mod core {
     use crate::engine::{PyLane, PyVm, close_all};
     #[pymodule_export]
     use crate::programs::{PyProgram, is_recording};
+    #[pymodule_export]
+    use crate::ranks::{PyGroup, finish_ranks, local_rank, world};
     #[pymodule_export]
     use crate::tensor::{PyTensor, concat, stack};
 

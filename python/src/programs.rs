@@ -1,12 +1,12 @@
 //! Recorded functions: the part of `streamvm.compile` below the signature of a call.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use streamvm::program::CompileOptions;
+use streamvm::program::{CompileOptions, Recorder};
 use streamvm::{Error, Executable, Tensor};
 
 use crate::engine::{Engine, PyVm};
@@ -42,8 +42,8 @@ impl PyProgram {
         // The exception of the function, which the engine does not know.
         let raised: RefCell<Option<PyErr>> = RefCell::new(None);
         let mut results = None;
-        let recording = Recording::begin();
         let program = engine.vm().record(name, |r| {
+            let _recording = Recording::begin(r);
             let mut record = || -> PyResult<Result<(), Error>> {
                 let mut arguments = Vec::with_capacity(feeds.len());
                 for (name, given) in names.iter().zip(&feeds) {
@@ -74,7 +74,6 @@ impl PyProgram {
                 Err(Error::shutdown())
             })
         });
-        drop(recording);
         if let Some(error) = raised.into_inner() {
             return Err(error);
         }
@@ -115,30 +114,35 @@ impl PyProgram {
 }
 
 thread_local! {
-    /// How many recordings this thread makes.
-    static RECORDINGS: Cell<usize> = const { Cell::new(0) };
+    /// The recordings that this thread makes, the innermost last.
+    static RECORDINGS: RefCell<Vec<Recorder>> = const { RefCell::new(Vec::new()) };
 }
 
 /// While it exists, its thread makes a recording.
 struct Recording;
 
 impl Recording {
-    fn begin() -> Recording {
-        RECORDINGS.set(RECORDINGS.get() + 1);
+    fn begin(recorder: &Recorder) -> Recording {
+        RECORDINGS.with_borrow_mut(|recordings| recordings.push(recorder.clone()));
         Recording
     }
 }
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        RECORDINGS.set(RECORDINGS.get() - 1);
+        RECORDINGS.with_borrow_mut(Vec::pop);
     }
 }
 
 /// Whether this thread records a function.
 #[pyfunction]
 pub(crate) fn is_recording() -> bool {
-    RECORDINGS.get() > 0
+    RECORDINGS.with_borrow(|recordings| !recordings.is_empty())
+}
+
+/// The recording that this thread makes, the innermost.
+pub(crate) fn recorder() -> Option<Recorder> {
+    RECORDINGS.with_borrow(|recordings| recordings.last().cloned())
 }
 
 /// # Errors

@@ -102,8 +102,8 @@ impl Ranks {
     }
 
     /// The number of this process among the ranks of its machine, from 0, as the launcher says it; 0 if it does not. It tells which GPU a rank takes, where each has one:
-    /// `DeviceId::cuda(ranks.local_rank() as u32)`.
-    pub fn local_rank(&self) -> usize {
+    /// `DeviceId::cuda(Ranks::local_rank() as u32)`.
+    pub fn local_rank() -> usize {
         environment::local_rank(|name| std::env::var(name).ok()).unwrap_or_default()
     }
 

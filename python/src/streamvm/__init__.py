@@ -17,6 +17,7 @@ from math import e, inf, nan, pi
 from ._compile import Compiled, compile
 from ._core import (
     DType,
+    Group,
     Lane,
     Tensor,
     Vm,
@@ -134,6 +135,7 @@ from ._errors import (
     Error,
     OperationError,
     OutOfMemoryError,
+    RankError,
     StalledError,
     UsageError,
     WaitTimeoutError,
@@ -157,6 +159,7 @@ from ._manipulation import (
     tile,
     unstack,
 )
+from ._ranks import local_rank, ranks
 from ._reductions import (
     all,
     any,
@@ -251,6 +254,7 @@ __all__ = [
     "gelu",
     "greater",
     "greater_equal",
+    "Group",
     "iinfo",
     "inf",
     "int16",
@@ -266,6 +270,7 @@ __all__ = [
     "less",
     "less_equal",
     "linspace",
+    "local_rank",
     "log",
     "log10",
     "log1p",
@@ -302,6 +307,8 @@ __all__ = [
     "prod",
     "rand",
     "randn",
+    "RankError",
+    "ranks",
     "reciprocal",
     "relu",
     "remainder",

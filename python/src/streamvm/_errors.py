@@ -45,5 +45,9 @@ class DeadlockError(Error):
     """A function that the engine runs waits for work that may come after it."""
 
 
+class RankError(Error):
+    """Ranks cannot communicate: one did not join, is gone, or runs another version; MPI or NCCL is missing or refuses."""
+
+
 class WaitTimeoutError(Error, TimeoutError):
     """A wait took longer than its limit. The work goes on."""

@@ -447,7 +447,9 @@ fn a_section_that_no_list_could_end_is_over_before_the_next_one_begins() {
             // Another thread, so that its instructions belong to no section.
             let fill = scope.spawn(|| {
                 on_lane(2, &filler).expect("there is room");
-                while limit.run(|| on_lane(2, &filler)).is_ok() {}
+                // A thread that gets no core for as long as the limit has not found the queue full.
+                let full = TimeLimit(Duration::from_millis(200));
+                while limit.run(|| on_lane(2, &filler)).is_ok() || full.run(|| on_lane(2, &filler)).is_ok() {}
             });
             fill.join().expect("no panic");
             let ended = limit.run(|| section.end(&[]).map(drop));
