@@ -16,7 +16,7 @@ ONLY ?=
 WRITE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help test-ranks bench-ranks wheel test-python bench-python model model-test bench-model bench-serve diff lists bench-engine bench-curves bench-peers bench-beside bench-kernels bench-taskbench bench-planner bench-instr shuttle run test test-long test-page lint bench doc ci weight ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan
+.PHONY: help test-ranks bench-ranks rank-scale wheel test-python bench-python model model-test bench-model bench-serve diff lists bench-engine bench-curves bench-peers bench-beside bench-kernels bench-taskbench bench-planner bench-instr shuttle run test test-long test-page lint bench doc ci weight ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -224,6 +224,9 @@ PICTURES ?=
 PAGE = python3 -B tests/page/page.py $(1) $(if $(PICTURES),--pictures $(PICTURES)) && \
     $(TARGET)/diff-tools/bin/python -W ignore -B tests/page/perfetto.py $(1) --scripts 5 --seed $(SEED) $(if $(PICTURES),--picture $(PICTURES)/observe-perfetto.png)
 
+rank-scale: diff-tools ## what grows with the number of ranks, simulated up to 10,000: a table (needs python3 and PyPI)
+	$(TARGET)/diff-tools/bin/python -B ranks/benches/scale.py
+
 test-page: diff-tools ## the page of `streamvm inspect`, and traces in the page of Perfetto, in a browser without a window (chromium, chromedriver, python3, PyPI)
 	$(CARGO) build --quiet --release -p streamvm-cli
 	$(call PAGE,$(TARGET)/release/streamvm)
@@ -279,4 +282,5 @@ ci: lint test-long diff-tools test-ranks ## what CI runs
 	$(TARGET)/weight/release/streamvm run --stats --compiled examples/program.svm
 	$(call PAGE,$(TARGET)/weight/release/streamvm)
 	$(call DIFF,$(TARGET)/weight/release/streamvm)
+	$(TARGET)/diff-tools/bin/python -B ranks/benches/scale.py --ranks 2,8,64
 	CARGO_TARGET_DIR=$(abspath $(TARGET))/weight $(MAKE) test-python

@@ -54,7 +54,12 @@ impl Collective {
         builder.append(std::mem::take(&mut self.before));
         let code = self.code.clone();
         let function = move |context: &mut FnContext<'_>| code(context);
-        builder.on_lane(self.lane).on_collective().call_fn(self.name.clone(), self.device, self.uses(), function)?;
+        let (name, mut on_lane) = (self.name.clone(), builder.on_lane(self.lane));
+        match self.device {
+            CPU => on_lane.on_collective().call_fn(name, CPU, self.uses(), function)?,
+            device => on_lane.on_collective().call_raw(name, device, self.uses(), function)?,
+        }
+        drop(on_lane);
         builder.append(self.after);
         Ok(())
     }

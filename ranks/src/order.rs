@@ -5,8 +5,8 @@
 //! * *Before each collective* ([`Asking`]), with `STREAMVM_CHECK_ORDER=1`: the ranks first exchange what they are about to call, and go on only if that is the
 //!   same. It costs a small collective each time.
 //! * *Where the program asks* ([`Log`], [`Comparing`]): each rank keeps a hash of what it has issued, and the ranks compare the hashes by a collective of a group
-//!   of its own, so that the check comes to its end also where the collectives hang. If the hashes differ, the ranks exchange their last calls, to find the first one that
-//!   differs.
+//!   of its own, so that the check comes to its end also where the collectives hang. If the hashes differ, the ranks compare those of their last calls, and exchange the
+//!   first one that differs.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -158,17 +158,54 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// The last calls, by their numbers modulo [`KEPT`], so that the same call has the same place on all ranks.
-    fn table(&self) -> Vec<u8> {
-        let mut table = vec![0; (KEPT + 1) * RECORD];
-        table[..8].copy_from_slice(&self.count.to_le_bytes());
+    /// The call of this number; `None` if this rank has not made it, or keeps it no longer.
+    fn call(&self, number: u64) -> Option<&Record> {
         let first = self.count - self.last.len() as u64;
-        for (number, record) in (first..).zip(&self.last) {
-            let place = 1 + (number % KEPT as u64) as usize;
-            table[place * RECORD..(place + 1) * RECORD].copy_from_slice(&record.0);
-        }
-        table
+        self.last.get(usize::try_from(number.checked_sub(first)?).ok()?)
     }
+
+    /// The hash of all calls up to each of the last [`KEPT`] numbers before `most`; 0 for a call that this rank has not made.
+    fn hashes(&self, most: u64) -> Vec<u64> {
+        let hash = |number| self.call(number).map_or(0, |record| Record::hash(&record.0));
+        (most.saturating_sub(KEPT as u64)..most).map(hash).collect()
+    }
+}
+
+/// The largest of the numbers of all ranks, place by place, and the largest of their complements: a place in which the ranks have the same number has the same one in
+/// both. The operation is dropped before the numbers that it writes.
+struct Largest {
+    operation: Box<dyn Operation>,
+    numbers: Vec<u64>,
+}
+
+impl Largest {
+    fn start(group: &dyn Communicator, mine: &[u64]) -> Result<Largest, RankError> {
+        let mut numbers: Vec<u64> = mine.iter().copied().chain(mine.iter().map(|number| !number)).collect();
+        let place: *mut u8 = numbers.as_mut_ptr().cast();
+        let (verb, count, call) = (Verb::AllReduce(Fold::Max), numbers.len(), "check_order".to_owned());
+        let transfer = Transfer { verb, dtype: DType::U64, count, input: place, output: place, call };
+        // SAFETY: the vector has the numbers, and is not touched and not dropped before the operation is over, as engines poll an operation to its end.
+        let operation = unsafe { group.start(transfer) }?;
+        Ok(Largest { operation, numbers })
+    }
+
+    /// The first place in which not all ranks have the same number.
+    fn first_difference(&self) -> Option<usize> {
+        let (largest, complements) = self.numbers.split_at(self.numbers.len() / 2);
+        largest.iter().zip(complements).position(|(largest, complement)| *largest != !complement)
+    }
+}
+
+/// Whether all ranks pass the same number. Blocks until all call this.
+///
+/// # Errors
+/// The group fails.
+pub(crate) fn agree(group: &dyn Communicator, number: u64) -> Result<bool, RankError> {
+    let mut largest = Largest::start(group, &[number])?;
+    while !largest.operation.poll().map_err(RankError::of)? {
+        std::thread::yield_now();
+    }
+    Ok(largest.first_difference().is_none())
 }
 
 /// A comparison of what the ranks have issued.
@@ -178,11 +215,17 @@ pub(crate) struct Comparing {
     /// The group whose calls are compared.
     of: Arc<dyn Communicator>,
     mine: Snapshot,
-    /// Before the numbers that it writes: if the comparison is dropped, the reduction is first.
-    hashes: Option<Box<dyn Operation>>,
-    /// The number and the hash, with their complements: the largest of each on any rank are those of all only if all are equal.
-    sums: Vec<u64>,
-    tables: Option<Exchange>,
+    stage: Stage,
+}
+
+/// What the ranks compare.
+enum Stage {
+    /// The number of calls, and the hash of all.
+    All(Largest),
+    /// The hashes up to each of the last calls, to find the first one that differs.
+    Each { first: u64, hashes: Largest },
+    /// That call.
+    Call(Exchange),
 }
 
 impl Comparing {
@@ -191,73 +234,51 @@ impl Comparing {
         of: &Arc<dyn Communicator>,
         mine: Snapshot,
     ) -> Result<Comparing, RankError> {
-        let mut sums = vec![mine.count, !mine.count, mine.hash, !mine.hash];
-        let numbers: *mut u8 = sums.as_mut_ptr().cast();
-        let transfer = Transfer {
-            verb: Verb::AllReduce(Fold::Max),
-            dtype: DType::U64,
-            count: sums.len(),
-            input: numbers,
-            output: numbers,
-            call: "check_order".to_owned(),
-        };
-        // SAFETY: the vector has the numbers, and is not touched and not dropped before the operation is over, as engines poll an operation to its end.
-        let hashes = unsafe { group.start(transfer) }?;
-        Ok(Comparing { group: group.clone(), of: of.clone(), mine, sums, hashes: Some(hashes), tables: None })
-    }
-
-    /// The first call that differs between this rank and another one.
-    fn find(&self, tables: &[u8]) -> RankError {
-        let me = self.group.rank();
-        let table = |rank: usize| &tables[rank * (KEPT + 1) * RECORD..(rank + 1) * (KEPT + 1) * RECORD];
-        let count = |rank: usize| u64::from_le_bytes(table(rank)[..8].try_into().unwrap_or_default());
-        let record = |rank: usize, number: u64| {
-            let place = 1 + (number % KEPT as u64) as usize;
-            &table(rank)[place * RECORD..(place + 1) * RECORD]
-        };
-        let most = (0..self.group.size()).map(count).max().unwrap_or_default();
-        let first = most.saturating_sub(KEPT as u64);
-        for number in first..most {
-            for other in (0..self.group.size()).filter(|&other| other != me) {
-                let text = |rank: usize| match number < count(rank) {
-                    true => Record::text(record(rank, number)),
-                    false => "nothing more".to_owned(),
-                };
-                let hash = |rank: usize| (number < count(rank)).then(|| Record::hash(record(rank, number)));
-                if hash(me) != hash(other) && number == first && first > 0 {
-                    let what = format!(
-                        "the ranks have called different collectives, the first of them {KEPT} calls ago or earlier; check more often"
-                    );
-                    return RankError::Broken(what);
-                }
-                if hash(me) != hash(other) {
-                    return RankError::Order { me, mine: text(me), other, theirs: text(other) };
-                }
-            }
-        }
-        // Unreachable: each hash is of all calls up to its own, so hashes that differ now have differed for the last call.
-        RankError::Broken("the ranks have called different collectives".to_owned())
+        let stage = Stage::All(Largest::start(&**group, &[mine.count, mine.hash])?);
+        Ok(Comparing { group: group.clone(), of: of.clone(), mine, stage })
     }
 }
 
 impl Operation for Comparing {
     fn poll(&mut self) -> Result<bool, FnError> {
-        if let Some(hashes) = &mut self.hashes {
-            if !hashes.poll()? {
+        let error = match &mut self.stage {
+            Stage::All(all) => {
+                if !all.operation.poll()? {
+                    return Ok(false);
+                }
+                if all.first_difference().is_none() {
+                    return Ok(true);
+                }
+                let most = all.numbers[0];
+                let hashes = Largest::start(&*self.group, &self.mine.hashes(most))?;
+                self.stage = Stage::Each { first: most.saturating_sub(KEPT as u64), hashes };
                 return Ok(false);
             }
-            self.hashes = None;
-            if (self.sums[0], self.sums[2]) == (!self.sums[1], !self.sums[3]) {
-                return Ok(true);
+            Stage::Each { first, hashes } => {
+                if !hashes.operation.poll()? {
+                    return Ok(false);
+                }
+                match hashes.first_difference() {
+                    Some(place) if place > 0 || *first == 0 => {
+                        let nothing = Record::with_hash(0, "nothing more");
+                        let call = self.mine.call(*first + place as u64).unwrap_or(&nothing);
+                        self.stage = Stage::Call(Exchange::start(&*self.group, call.0.to_vec())?);
+                        return Ok(false);
+                    }
+                    _ => RankError::Broken(format!(
+                        "the ranks have called different collectives, the first of them {KEPT} calls ago or earlier; check more often"
+                    )),
+                }
             }
-            self.tables = Some(Exchange::start(&*self.group, self.mine.table())?);
-        }
-        let Some(tables) = &mut self.tables else { return Ok(true) };
-        if !tables.operation.poll()? {
-            return Ok(false);
-        }
-        let tables = std::mem::take(&mut tables.all);
-        let error = self.find(&tables);
+            Stage::Call(calls) => {
+                if !calls.operation.poll()? {
+                    return Ok(false);
+                }
+                // All ranks compare the same call, and not all of them have made the same one.
+                let found = differing(self.group.rank(), calls.all.chunks(RECORD));
+                found.unwrap_or_else(|| RankError::Broken("the ranks have called different collectives".to_owned()))
+            }
+        };
         self.of.give_up(&error);
         Err(error.into())
     }

@@ -122,26 +122,44 @@ fn random_programs_of_several_groups_equal_the_serial_program() {
     fine(8, &["random", "2", "10"]);
 }
 
-/// Runs a job whose ranks have a GPU each: the stand-ins for the driver and for NCCL, which is the same library.
+/// A GPU for each rank of a job: the stand-ins for the driver and for NCCL, which is the same library.
+struct StandIns {
+    /// A folder for their files.
+    files: PathBuf,
+    variables: Vec<(&'static str, String)>,
+}
+
+impl StandIns {
+    fn new() -> StandIns {
+        let driver = Standin::folder();
+        let files = std::env::temp_dir().join(format!("streamvm-{}", name()));
+        std::fs::create_dir_all(&files).expect("a folder");
+        let text = |path: PathBuf| path.to_string_lossy().into_owned();
+        let variables = vec![
+            ("STREAMVM_NCCL", text(driver.join("libcuda.so"))),
+            ("LD_LIBRARY_PATH", text(driver)),
+            ("TMPDIR", text(files.clone())),
+            ("STREAMVM_STANDIN", "devices=1".to_owned()),
+            ("STREAMVM_STANDIN_FINDINGS", text(files.join("findings"))),
+            ("RANK_CHECKS_GPU", "1".to_owned()),
+        ];
+        StandIns { files, variables }
+    }
+
+    /// Checks that they have found nothing.
+    fn end(self, outputs: &impl std::fmt::Debug) {
+        let found = std::fs::read_to_string(self.files.join("findings")).unwrap_or_default();
+        std::fs::remove_dir_all(&self.files).expect("it is removed");
+        assert_eq!(found, "", "the stand-ins found something; the ranks: {outputs:?}");
+    }
+}
+
+/// Runs a job whose ranks have a GPU each.
 fn on_gpus(ranks: usize, arguments: &[&str], variables: &[(&str, &str)]) -> Vec<(bool, String)> {
-    let folder = Standin::folder();
-    let files = std::env::temp_dir().join(format!("streamvm-{}", name()));
-    std::fs::create_dir_all(&files).expect("a folder");
-    let text = |path: PathBuf| path.to_string_lossy().into_owned();
-    let (nccl, driver, temporary) = (text(folder.join("libcuda.so")), text(folder.clone()), text(files.clone()));
-    let findings = text(files.join("findings"));
-    let standins = [
-        ("STREAMVM_NCCL", nccl.as_str()),
-        ("LD_LIBRARY_PATH", &driver),
-        ("TMPDIR", &temporary),
-        ("STREAMVM_STANDIN", "devices=1"),
-        ("STREAMVM_STANDIN_FINDINGS", &findings),
-        ("RANK_CHECKS_GPU", "1"),
-    ];
-    let outputs = local_with(ranks, arguments, &[&standins, variables].concat());
-    let found = std::fs::read_to_string(&findings).unwrap_or_default();
-    std::fs::remove_dir_all(&files).expect("it is removed");
-    assert_eq!(found, "", "the stand-ins found something; the ranks: {outputs:?}");
+    let standins = StandIns::new();
+    let theirs = standins.variables.iter().map(|(name, value)| (*name, value.as_str()));
+    let outputs = local_with(ranks, arguments, &theirs.chain(variables.iter().copied()).collect::<Vec<_>>());
+    standins.end(&outputs);
     outputs
 }
 
@@ -376,8 +394,20 @@ impl Mpi {
 
     /// Runs a job by mpirun. Returns whether it succeeded, and what it printed, and checks that no process is left.
     fn job(&self, ranks: usize, options: &[&str], arguments: &[&str]) -> (bool, String) {
+        self.job_with(ranks, options, arguments, &[])
+    }
+
+    /// [`job`](Mpi::job), in an environment with these variables.
+    fn job_with(
+        &self,
+        ranks: usize,
+        options: &[&str],
+        arguments: &[&str],
+        variables: &[(&str, String)],
+    ) -> (bool, String) {
         let job = name();
         let mut command = Command::new(self.prefix.join("bin/mpirun"));
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
         let path = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{}:{path}", self.prefix.join("bin").display())).env("STREAMVM_JOB", &job);
         if self.open {
@@ -419,6 +449,17 @@ fn over_mpi_every_collective_computes_what_each_rank_expects() {
             let fine = (0..ranks).all(|rank| text.contains(&format!("rank {rank} of {ranks}: fine")));
             assert!(success && fine, "{arguments:?} over {}: {text}", mpi.prefix.display());
         }
+    }
+}
+
+#[test]
+fn over_mpi_collectives_run_on_gpus() {
+    for mpi in Mpi::all() {
+        let standins = StandIns::new();
+        let (success, text) = mpi.job_with(3, &[], &["gpu"], &standins.variables);
+        let fine = (0..3).all(|rank| text.contains(&format!("rank {rank} of 3: fine")));
+        assert!(success && fine, "over {}: {text}", mpi.prefix.display());
+        standins.end(&text);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use streamvm_ep::{DeviceId, DeviceKind, FnContext, FnError, InlineFn, RawCall, Site};
+use streamvm_ep::{DeviceId, FnContext, FnError, InlineFn, RawCall, Site};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::builder::instructions_builder::InstructionsBuilder;
@@ -123,6 +123,26 @@ impl InstructionsBuilder {
         Ok(self.push_function(name, Role::Cuda, device, uses, || Some(InlineFn::new(body)), Site::caller())?)
     }
 
+    /// [`call_cuda`](InstructionsBuilder::call_cuda) of a function that gets its context, with the driver's stream in [`FnContext::raw`]. On a
+    /// [collective](InstructionsBuilder::on_collective) stream it may start an [`Operation`](streamvm_ep::Operation), and is called when it is skipped, too
+    /// ([`FnContext::skipped`]).
+    ///
+    /// # Errors
+    /// As [`call_cuda`](InstructionsBuilder::call_cuda).
+    #[track_caller]
+    pub fn call_raw<'u, F>(
+        &mut self,
+        name: impl Into<Cow<'static, str>>,
+        device: DeviceId,
+        uses: impl IntoIterator<Item = Use<'u>>,
+        f: F,
+    ) -> Result<(), Error>
+    where
+        F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
+    {
+        Ok(self.push_function(name, Role::Cuda, device, uses, || Some(InlineFn::new(f)), Site::caller())?)
+    }
+
     #[inline(always)]
     pub(crate) fn push_function<'u>(
         &mut self,
@@ -134,9 +154,6 @@ impl InstructionsBuilder {
         site: Site,
     ) -> Result<(), BuildError> {
         let on_device = role == Role::Cuda && self.options.compute == StreamType::Workers;
-        // The host runs no code on a stream of a GPU, so a function there is one that queues commands.
-        let queues = self.options.compute == StreamType::Collective && device.kind == DeviceKind::CUDA;
-        let role = if queues && role == Role::Function { Role::Cuda } else { role };
         let compute = if on_device { StreamType::Compute } else { self.options.compute };
         let stream = StreamKey::new(device, compute, self.options.lane);
         let make = || Kind::Function { role, name: name.into(), body: body() };

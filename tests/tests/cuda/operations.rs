@@ -64,7 +64,7 @@ fn start(vm: &Vm, x: &Tensor, script: &Script) -> Result<(), Error> {
         }
         Err(Box::new(Unfinished(Box::new(Scripted(script)))))
     };
-    b.on_collective().call_fn("starts", CUDA, [x.update()], body)?;
+    b.on_collective().call_raw("starts", CUDA, [x.update()], body)?;
     vm.submit(b.finish()).map(drop)
 }
 

@@ -38,6 +38,7 @@ use crate::sync::panics::panic_text;
 use crate::sync::parker::Parker;
 use crate::sync::{Mutex, Ordering, spin, unpoisoned};
 use crate::tasks::task::{Action, Task};
+use operations::Paused;
 
 /// The most instructions of one stream that run before those of the next stream: enough that switching costs nothing, few enough that a stream
 /// with short work waits only microseconds.
@@ -222,31 +223,39 @@ impl Context {
             }
             self.current_stream = index;
             self.run(task, env);
-            let mut resumed = false;
-            loop {
-                let ContextStream { stream_state, runner, paused, .. } = &mut self.streams[index];
-                let Some(in_flight) = &stream_state.in_flight else { break };
-                let launched = if paused.is_some() { in_flight.launched() } else { seq };
-                if in_flight.is_watched() {
-                    // The commands of an operation may wait for ever, until a look at it finds that it has failed.
-                    launch::record_tail(in_flight, runner.stream());
-                    let mut pace = PollPace::default();
-                    while !(stream_state.has_passed(seq) || in_flight.is_in_doubt()) {
-                        env.completion.poll(env);
-                        pace.pause();
-                    }
-                }
-                // A task that its device's loss has stopped is not over, even if the stream can be waited for again.
-                if !(resumed && in_flight.lost().is_some()) {
-                    launch::prove(in_flight, launched, runner.stream());
-                }
-                env.completion.poll(env);
-                let Some(failed) = in_flight.take_condition() else { break };
-                self.resume(failed, env);
-                resumed = true;
+            if self.streams[index].stream_state.in_flight.is_some() {
+                self.await_launched(index, seq, env);
             }
         }
         self.give_back(env);
+    }
+
+    /// Blocks until a stream whose device runs commands later has passed `seq`, which was launched last.
+    #[inline(never)]
+    fn await_launched(&mut self, index: usize, seq: u64, env: &Environment) {
+        let mut resumed = false;
+        loop {
+            let ContextStream { stream_state, runner, paused, .. } = &mut self.streams[index];
+            let Some(in_flight) = &stream_state.in_flight else { return };
+            let launched = if paused.is_some() { in_flight.launched() } else { seq };
+            if in_flight.is_watched() {
+                // The commands of an operation may wait for ever, until a look at it finds that it has failed.
+                launch::record_tail(in_flight, runner.stream());
+                let mut pace = PollPace::default();
+                while !(stream_state.has_passed(seq) || in_flight.is_in_doubt()) {
+                    env.completion.poll(env);
+                    pace.pause();
+                }
+            }
+            // A task that its device's loss has stopped is not over, even if the stream can be waited for again.
+            if !(resumed && in_flight.lost().is_some()) {
+                launch::prove(in_flight, launched, runner.stream());
+            }
+            env.completion.poll(env);
+            let Some(failed) = in_flight.take_condition() else { return };
+            self.resume(failed, env);
+            resumed = true;
+        }
     }
 
     /// Moves all sent tasks into the queues of their streams, and returns their number.
@@ -317,26 +326,20 @@ impl Context {
     /// demanded record. Returns the number of steps.
     fn run_turn(&mut self, index: usize, most: usize, env: &Environment) -> usize {
         for done in 0..most {
-            let ContextStream { stream_state, runner, operation, .. } = &mut self.streams[index];
-            if let Some(in_flight) = stream_state.in_flight.as_ref().filter(|in_flight| in_flight.needs_attention()) {
+            let ContextStream { stream_state, runner, queue, paused, .. } = &mut self.streams[index];
+            if let Some(in_flight) = &stream_state.in_flight
+                && in_flight.needs_attention()
+            {
                 launch::record_tail(in_flight, runner.stream());
                 continue;
             }
-            if operation.is_some() {
-                if !self.poll_operation(index, env) {
+            if paused.is_some() {
+                match self.go_on(index, env) {
+                    Paused::GoesOn => continue,
                     // Where callers step the engine, a poll is a step: no other part may be able to take one.
-                    return if env.threaded { done } else { done + 1 };
+                    Paused::Polled if !env.threaded => return done + 1,
+                    Paused::Polled | Paused::Waits => return done,
                 }
-                continue;
-            }
-            let ContextStream { stream_state, runner, queue, paused, .. } = &mut self.streams[index];
-            if let Some(in_flight) = &stream_state.in_flight
-                && paused.is_some()
-            {
-                let Some(failed) = in_flight.take_condition() else { return done };
-                self.current_stream = index;
-                self.resume(failed, env);
-                continue;
             }
             let Some(head) = queue.front_mut() else {
                 return done;

@@ -49,6 +49,8 @@ pub(crate) struct InFlight {
     condition_known: AtomicBool,
     /// Whether `state` has operations.
     has_operations: AtomicBool,
+    /// Commands up to this number may go on for ever: what their tasks hold is never dropped.
+    running_on: AtomicU64,
     /// The completion's parker, to wake when a number that was asked for can be waited for.
     completer: Arc<Parker>,
 }
@@ -72,8 +74,6 @@ struct State {
     /// Operations that have queued their commands, and that the completion has not taken to look at them.
     operations: Vec<(Point, Box<dyn Operation>)>,
     lost: Option<ep::Error>,
-    /// Commands up to this number may go on for ever: what their tasks hold is never dropped.
-    running_on: u64,
 }
 
 impl State {
@@ -109,9 +109,21 @@ impl InFlight {
     pub(crate) fn new(device: Arc<dyn Device>, completer: Arc<Parker>) -> InFlight {
         let (demand, launched, recorded) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         let [doubt, condition_known, has_operations] = [(); 3].map(|()| AtomicBool::new(false));
-        let next = AtomicU64::new(NOBODY);
+        let (next, running_on) = (AtomicU64::new(NOBODY), AtomicU64::new(0));
         let state = Mutex::default();
-        InFlight { device, state, demand, next, launched, recorded, doubt, condition_known, has_operations, completer }
+        InFlight {
+            device,
+            state,
+            demand,
+            next,
+            launched,
+            recorded,
+            doubt,
+            condition_known,
+            has_operations,
+            running_on,
+            completer,
+        }
     }
 
     /// Keeps an operation for the completion, which looks at it until its instruction has passed. That is added after this.
@@ -275,18 +287,14 @@ impl InFlight {
 
     /// [`lose`](InFlight::lose), because commands go on for ever.
     pub(crate) fn lose_for_ever(&self, error: ep::Error) {
-        {
-            let mut state = unpoisoned(self.state.lock());
-            let launched = self.launched.load(Ordering::SeqCst) + 1;
-            state.running_on = state.running_on.max(launched);
-        }
+        // The next one may be on its way.
+        self.running_on.fetch_max(self.launched() + 1, Ordering::SeqCst);
         self.lose(error);
     }
 
     /// Whether the commands of a task that is over may go on for ever.
     pub(crate) fn runs_on(&self, seq: u64) -> bool {
-        let state = unpoisoned(self.state.lock());
-        seq <= state.running_on && seq > state.complete
+        seq <= self.running_on.load(Ordering::SeqCst) && seq > unpoisoned(self.state.lock()).complete
     }
 
     /// The loss of the device, if the device was lost before `seq` was over.

@@ -10,7 +10,32 @@ use crate::execute::poll_pace::PollPace;
 use crate::execute::run;
 use crate::progress::in_flight::InFlight;
 
+/// What has become of the paused task of a stream.
+pub(super) enum Paused {
+    /// It has gone on.
+    GoesOn,
+    /// Its operation was polled, and is not over.
+    Polled,
+    /// The condition that it waits for is not known.
+    Waits,
+}
+
 impl Context {
+    /// Goes on with the paused task of a stream, if what it waits for is there.
+    #[cold]
+    pub(super) fn go_on(&mut self, index: usize, env: &Environment) -> Paused {
+        let ContextStream { stream_state, operation, .. } = &self.streams[index];
+        if operation.is_some() {
+            return if self.poll_operation(index, env) { Paused::GoesOn } else { Paused::Polled };
+        }
+        let Some(failed) = stream_state.in_flight.as_ref().and_then(InFlight::take_condition) else {
+            return Paused::Waits;
+        };
+        self.current_stream = index;
+        self.resume(failed, env);
+        Paused::GoesOn
+    }
+
     /// Keeps the operation that the current task has started, to poll it; where nothing polls it later, this does so until it is over.
     #[cold]
     pub(super) fn keep_operation(&mut self, operation: Box<dyn ep::Operation>, env: &Environment) {
@@ -58,7 +83,7 @@ impl Context {
 
     /// Polls the operation of a stream once. If it is over, its task passes, and this returns true.
     #[cold]
-    pub(super) fn poll_operation(&mut self, index: usize, env: &Environment) -> bool {
+    fn poll_operation(&mut self, index: usize, env: &Environment) -> bool {
         let ContextStream { stream_state, paused, operation, .. } = &mut self.streams[index];
         let (Some(task), Some(polled)) = (&*paused, &mut *operation) else { return false };
         // What a lost device does not run is over.
