@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use streamvm_ep::{DeviceId, DeviceKind, FnContext, FnError};
-use streamvm_instructions::Role;
+use streamvm_instructions::{Error, InstructionsBuilder, Role, Use};
 use streamvm_stream::StreamType;
 
 /// The code of a [`StepFunction`]. It is called each time that its step runs: once in each run, or as often as the blocks around the step say; by several
@@ -95,6 +95,23 @@ impl StepFunction {
     pub fn role(&self) -> Role {
         let queues = self.order == FunctionOrder::Collective && self.device.kind == DeviceKind::CUDA;
         if queues { Role::Cuda } else { Role::Function }
+    }
+
+    /// Appends its instruction to a list that says what it uses. The instruction has no code.
+    ///
+    /// # Errors
+    /// As [`InstructionsBuilder::call_fn`] or [`InstructionsBuilder::call_raw`].
+    #[track_caller]
+    pub(crate) fn append_to<'u>(
+        &self,
+        builder: &mut InstructionsBuilder,
+        uses: impl IntoIterator<Item = Use<'u>>,
+    ) -> Result<(), Error> {
+        let (name, mut of_type) = (self.name.to_string(), builder.on_type(self.order.stream_type()));
+        match self.role() {
+            Role::Cuda => of_type.call_raw(name, self.device, uses, |_| Ok(())),
+            _ => of_type.call_fn(name, self.device, uses, |_| Ok(())),
+        }
     }
 
     /// Its code; `None` if it was parsed from text and not bound since.

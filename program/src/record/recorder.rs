@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use streamvm_ep::{DType, DeviceId, FnContext, FnError, MemoryKind, Scalar, Shape, Site};
 use streamvm_instructions::{
-    Critical, EngineRef, Error, Generator, InstructionList, InstructionsBuilder, Place, ProgramError, Role, Section,
-    Tensor, Use,
+    Critical, EngineRef, Error, Generator, InstructionList, InstructionsBuilder, Place, ProgramError, Section, Tensor,
+    Use,
 };
 
 use crate::ir::dims::{Dim, Sizes};
@@ -359,16 +359,10 @@ impl Recorder {
         lane: Option<u32>,
         uses: impl IntoIterator<Item = Use<'u>>,
     ) -> Result<(), Error> {
-        let (name, device) = (function.name().to_owned(), function.device());
         let mut builder = InstructionsBuilder::new();
         // The list only says what the function uses.
-        let mut of_type = builder.on_type(function.order().stream_type());
-        let lane = lane.unwrap_or(of_type.lane().0);
-        match function.role() {
-            Role::Cuda => of_type.on_lane(lane).call_raw(name, device, uses, |_| Ok(()))?,
-            _ => of_type.on_lane(lane).call_fn(name, device, uses, |_| Ok(()))?,
-        }
-        drop(of_type);
+        let lane = lane.unwrap_or(builder.lane().0);
+        function.append_to(&mut builder.on_lane(lane), uses)?;
         let list = builder.finish();
         self.with(|recording| recording.add_function(&list, &function))
     }

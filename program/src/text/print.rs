@@ -149,8 +149,7 @@ impl Program {
                         Access::Write => tensor.write(),
                         Access::ReadWrite => tensor.update(),
                     });
-                    let (name, device) = (function.name().to_owned(), function.device());
-                    builder.on_type(function.order().stream_type()).call_fn(name, device, uses, |_| Ok(()))?;
+                    function.append_to(&mut builder, uses)?;
                 }
                 (Work::Touch(device), tensors) => builder.touch(*device, &tensors.iter().collect::<Vec<&Tensor>>()),
                 (Work::SectionBegin(section), feeds) => {
