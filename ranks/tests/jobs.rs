@@ -209,7 +209,7 @@ fn on_gpus_a_rank_that_has_left_does_not_fail_the_messages_of_others() {
 #[test]
 fn on_gpus_a_collective_that_is_over_stays_so() {
     for (rank, (success, text)) in
-        on_gpus(2, &["fault", "late"], &[("STREAMVM_RANKS_TIMEOUT", "0.5")]).into_iter().enumerate()
+        on_gpus(2, &["fault", "late"], &[("STREAMVM_RANKS_TIMEOUT", "2")]).into_iter().enumerate()
     {
         assert!(success && text.contains(&format!("rank {rank} of 2: fine")), "rank {rank}: {text}");
     }
@@ -243,14 +243,14 @@ fn the_loss_of_a_rank_fails_the_collectives_of_the_others_and_the_rest_goes_on()
 
 #[test]
 fn a_rank_that_stops_is_named_after_the_limit() {
-    others_say(&stopping(local_with), "rank 1 did not take part within 0.5 s");
+    others_say(&stopping(local_with), "rank 1 did not take part within 2 s");
 }
 
 #[test]
 fn on_gpus_a_rank_that_stops_ends_the_wait_after_the_limit() {
     let outputs = stopping(on_gpus);
-    assert!(outputs.iter().any(|(_, text)| text.contains("did not take part within 0.5 s")), "{outputs:?}");
-    let says = |text: &str| text.contains("did not take part within 0.5 s") || text.contains("has given the group up");
+    assert!(outputs.iter().any(|(_, text)| text.contains("did not take part within 2 s")), "{outputs:?}");
+    let says = |text: &str| text.contains("did not take part within 2 s") || text.contains("has given the group up");
     assert!([0, 2].iter().all(|&rank| outputs[rank].0 && says(&outputs[rank].1)), "{outputs:?}");
 }
 
@@ -262,7 +262,7 @@ fn stopping(run: RunJob) -> Vec<(bool, String)> {
     let mark = name();
     let variable = format!("STREAMVM_TEST_STOPS={mark}");
     let job = std::thread::spawn(move || {
-        let limit = [("STREAMVM_RANKS_TIMEOUT", "0.5"), ("STREAMVM_TEST_STOPS", mark.as_str())];
+        let limit = [("STREAMVM_RANKS_TIMEOUT", "2"), ("STREAMVM_TEST_STOPS", mark.as_str())];
         run(3, &["fault", "stop"], &limit)
     });
     // The stopped process never ends by itself.
@@ -272,7 +272,7 @@ fn stopping(run: RunJob) -> Vec<(bool, String)> {
         for process in processes_with(&variable) {
             let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
             let stopped = stat.rsplit_once(')').is_some_and(|(_, state)| state.trim_start().starts_with('T'));
-            if stopped && begin.elapsed() > Duration::from_secs(3) {
+            if stopped && begin.elapsed() > Duration::from_secs(10) {
                 let _ended_already = Command::new("kill").args(["-KILL", &process.to_string()]).status();
             }
         }

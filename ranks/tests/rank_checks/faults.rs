@@ -28,7 +28,7 @@ pub(crate) fn run(ranks: Ranks, vm: &Vm, name: &str, arguments: &[&str]) -> Resu
     }
     if name == "late" {
         let sum = world.all_reduce(vm, &x, Reduction::Sum)?;
-        std::thread::sleep(Duration::from_millis(800));
+        std::thread::sleep(Duration::from_millis(2500));
         numbers(&sum)?;
         ok(vm, &world)?;
         println!("rank {} of {}: fine", world.rank(), world.size());
