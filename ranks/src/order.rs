@@ -218,7 +218,7 @@ pub(crate) struct Comparing {
     stage: Stage,
 }
 
-/// What the ranks compare.
+/// The stages of a comparison.
 enum Stage {
     /// The number of calls, and the hash of all.
     All(Largest),

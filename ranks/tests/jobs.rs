@@ -184,6 +184,8 @@ fn on_gpus_the_loss_of_a_rank_fails_the_collectives_of_the_others_and_the_rest_g
     ] {
         others_say(&on_gpus(3, &["fault", fault], &[]), what);
     }
+    // Where the caller itself waits for the device.
+    others_say(&on_gpus(3, &["fault", "kill"], &[("STREAMVM_ENGINE", "inline")]), "rank 1 died");
 }
 
 /// The kernels of a communicator that does not end may use the memory of the device for ever.

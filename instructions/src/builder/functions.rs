@@ -120,7 +120,7 @@ impl InstructionsBuilder {
             Some(raw) => f(raw),
             None => Err("it runs on a driver's stream alone".into()),
         };
-        Ok(self.push_function(name, Role::Cuda, device, uses, || Some(InlineFn::new(body)), Site::caller())?)
+        self.call_raw(name, device, uses, body)
     }
 
     /// [`call_cuda`](InstructionsBuilder::call_cuda) of a function that gets its context, with the driver's stream in [`FnContext::raw`]. On a

@@ -18,7 +18,8 @@ use crate::record::recording::Recording;
 use crate::record::results::Results;
 use crate::record::steps::Steps;
 
-/// What a recorded closure gets: it names feeds, parameters and fetches. It stays on its thread. Clones are the same recorder, which is refused once the recording has ended.
+/// The argument of a recorded closure, by which it names feeds, parameters and fetches. It stays on its thread. Clones are the same recorder, which is refused once the
+/// recording has ended.
 #[derive(Clone)]
 pub struct Recorder {
     recording: EngineRef,

@@ -20,9 +20,9 @@ pub(super) const MAKE: &str = "ncclCommInitRankConfig";
 /// A communicator, which its operations share: of a group, or of the messages from one rank to another.
 pub(super) struct Comm {
     pub(super) library: &'static Library,
-    pub(super) handle: AtomicPtr<c_void>,
+    handle: AtomicPtr<c_void>,
     /// Calls of one communicator come one at a time.
-    pub(super) calls: Mutex<()>,
+    calls: Mutex<()>,
     /// The ranks of the group on the host.
     pub(super) host: Arc<dyn Communicator>,
     /// This rank, and the number of ranks, in the communicator.
@@ -34,7 +34,7 @@ pub(super) struct Comm {
     /// How long a collective may take.
     pub(super) limit: Duration,
     /// Why the communicator was aborted, and when.
-    pub(super) aborted: Mutex<Option<(RankError, Instant)>>,
+    aborted: Mutex<Option<(RankError, Instant)>>,
     /// The abort has returned.
     pub(super) ended: AtomicBool,
 }

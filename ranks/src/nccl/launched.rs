@@ -19,7 +19,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const GRACE: Duration = Duration::from_millis(300);
 
 /// A collective that a function of a stream is to queue.
-#[derive(Clone)]
 pub(crate) struct Launch {
     pub(crate) verb: Verb,
     pub(crate) dtype: DType,

@@ -86,7 +86,7 @@ fn messages_both_ways(vm: &Vm, group: &Group) -> Result<(), AnyError> {
     Ok(())
 }
 
-/// What one rank issues after the barrier comes after what another one has issued before it.
+/// A barrier of one rank passes after that of the rank that comes last.
 fn a_barrier_waits(vm: &Vm, group: &Group) -> Result<(), AnyError> {
     let (begin, late) = (Instant::now(), Duration::from_millis(200));
     group.barrier(vm)?.wait()?;

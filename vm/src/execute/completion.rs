@@ -3,7 +3,7 @@
 //! It serves the streams whose devices run commands later. A thread that completes holds the completion lock, asks every device how far its
 //! streams have come, and takes the instructions that are over. It decides the outcomes of those that one poll takes in program order.
 //!
-//! The completion lock is the exclusive right to complete. It is held while captures of callers are dropped and failures are logged, so no other
+//! The completion lock is the exclusive right to complete. It is held while operations of callers are looked at, captures are dropped and failures are logged, so no other
 //! thread may wait for it: the completion thread alone takes it; in inline mode, the holder of the run lock; in simulated mode, the thread that steps.
 //!
 //! Invariant: when the outcome of an instruction is decided, everything that it depends on has an outcome. Streams are queried until none

@@ -44,7 +44,7 @@ pub(crate) struct State {
     read: Vec<PathBuf>,
 }
 
-/// What a call of NCCL moves. Operations and types are NCCL's numbers.
+/// The data movement of a call of NCCL. Operations and types are NCCL's numbers.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum Moves {
     AllReduce(i32),
@@ -178,7 +178,7 @@ impl Collective {
     /// Runs it, on the thread of its stream, with the lock of all that moves bytes. Ends without a result once the communicator is aborted or its context has ended.
     ///
     /// # Errors
-    /// What is wrong with the calls of the ranks, or with the files.
+    /// The calls of the ranks do not fit each other, or the system refuses a file.
     pub(crate) fn run(&self, moving: Moving<'_>, has_ended: &dyn Fn() -> bool) -> Result<(), String> {
         let Collective { comm, parts } = self;
         let failed = |error: std::io::Error| format!("{}: {error}", comm.folder.display());

@@ -10,7 +10,7 @@ use crate::execute::poll_pace::PollPace;
 use crate::execute::run;
 use crate::progress::in_flight::InFlight;
 
-/// What has become of the paused task of a stream.
+/// The outcome of a try to go on with the paused task of a stream.
 pub(super) enum Paused {
     /// It has gone on.
     GoesOn,
@@ -86,7 +86,7 @@ impl Context {
     fn poll_operation(&mut self, index: usize, env: &Environment) -> bool {
         let ContextStream { stream_state, paused, operation, .. } = &mut self.streams[index];
         let (Some(task), Some(polled)) = (&*paused, &mut *operation) else { return false };
-        // What a lost device does not run is over.
+        // A lost device runs nothing more, so the operation need not queue anything.
         if let Some(lost) = stream_state.in_flight.as_ref().and_then(InFlight::lost) {
             run::refuse(task, stream_state, lost, &env.failures);
         } else {
