@@ -60,9 +60,10 @@ impl Ranks {
     /// # Errors
     /// MPI is missing or refuses; a rank runs another version.
     pub fn mpi() -> Result<Ranks, RankError> {
-        let world = Mpi::world()?;
+        let limit = environment::limit(|name| std::env::var(name).ok())?;
+        let world = Mpi::world(limit)?;
         let version = Library::get()?.version.clone();
-        Ranks::of(Box::new(world), &version, environment::limit(|name| std::env::var(name).ok())?)
+        Ranks::of(Box::new(world), &version, limit)
     }
 
     /// A rank of a job on this machine, whose ranks name the same folder: processes, or engines of one process, each on a thread of its own. The folder is made,

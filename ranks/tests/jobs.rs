@@ -245,41 +245,36 @@ fn the_loss_of_a_rank_fails_the_collectives_of_the_others_and_the_rest_goes_on()
 
 #[test]
 fn a_rank_that_stops_is_named_after_the_limit() {
-    others_say(&stopping(local_with), "rank 1 did not take part within 2 s");
+    others_say(&stopping(|limit| local_with(3, &["fault", "stop"], limit)), "rank 1 did not take part within 2 s");
 }
 
 #[test]
 fn on_gpus_a_rank_that_stops_ends_the_wait_after_the_limit() {
-    let outputs = stopping(on_gpus);
+    let outputs = stopping(|limit| on_gpus(3, &["fault", "stop"], limit));
     assert!(outputs.iter().any(|(_, text)| text.contains("did not take part within 2 s")), "{outputs:?}");
     let says = |text: &str| text.contains("did not take part within 2 s") || text.contains("has given the group up");
     assert!([0, 2].iter().all(|&rank| outputs[rank].0 && says(&outputs[rank].1)), "{outputs:?}");
 }
 
-/// Runs a job of some ranks with arguments and variables. Returns for each rank whether it succeeded, and what it printed.
-type RunJob = fn(usize, &[&str], &[(&str, &str)]) -> Vec<(bool, String)>;
-
-/// Runs a job of 3 ranks of which rank 1 stops.
-fn stopping(run: RunJob) -> Vec<(bool, String)> {
+/// Runs a job of which rank 1 stops, with these variables, and ends that rank after 10 s: it never ends by itself.
+fn stopping<T: Send>(run: impl FnOnce(&[(&str, &str)]) -> T + Send) -> T {
     let mark = name();
     let variable = format!("STREAMVM_TEST_STOPS={mark}");
-    let job = std::thread::spawn(move || {
-        let limit = [("STREAMVM_RANKS_TIMEOUT", "2"), ("STREAMVM_TEST_STOPS", mark.as_str())];
-        run(3, &["fault", "stop"], &limit)
-    });
-    // The stopped process never ends by itself.
-    let begin = Instant::now();
-    while !job.is_finished() && begin.elapsed() < LIMIT {
-        std::thread::sleep(Duration::from_millis(50));
-        for process in processes_with(&variable) {
-            let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-            let stopped = stat.rsplit_once(')').is_some_and(|(_, state)| state.trim_start().starts_with('T'));
-            if stopped && begin.elapsed() > Duration::from_secs(10) {
-                let _ended_already = Command::new("kill").args(["-KILL", &process.to_string()]).status();
+    std::thread::scope(|scope| {
+        let job = scope.spawn(|| run(&[("STREAMVM_RANKS_TIMEOUT", "2"), ("STREAMVM_TEST_STOPS", mark.as_str())]));
+        let begin = Instant::now();
+        while !job.is_finished() && begin.elapsed() < LIMIT {
+            std::thread::sleep(Duration::from_millis(50));
+            for process in processes_with(&variable) {
+                let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+                let stopped = stat.rsplit_once(')').is_some_and(|(_, state)| state.trim_start().starts_with('T'));
+                if stopped && begin.elapsed() > Duration::from_secs(10) {
+                    let _ended_already = Command::new("kill").args(["-KILL", &process.to_string()]).status();
+                }
             }
         }
-    }
-    job.join().expect("the job ends")
+        job.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 #[test]
@@ -487,6 +482,41 @@ fn over_mpi_ranks_that_call_different_collectives_get_both_lines() {
             let (_, text) = mpi.job(3, options, &["fault", fault]);
             let fine = (0..3).all(|rank| text.contains(&format!("rank {rank} of 3: fine")));
             assert!(fine && text.contains("the ranks call different collectives"), "{fault}: {text}");
+        }
+    }
+}
+
+#[test]
+fn over_mpi_a_rank_that_stops_ends_the_job_after_the_limit() {
+    for mpi in Mpi::all() {
+        let limit = mpi.variable("STREAMVM_RANKS_TIMEOUT", "STREAMVM_RANKS_TIMEOUT=2");
+        let begin = Instant::now();
+        // Ranks do not hold back what comes late, but within the limit.
+        let (success, text) = mpi.job(3, &limit, &["fault", "slow"]);
+        assert!(success && (0..3).all(|rank| text.contains(&format!("rank {rank} of 3: fine"))), "{text}");
+        let (success, text) = mpi.job(3, &limit, &["fault", "stop"]);
+        assert!(!success && begin.elapsed() < LEARN * 2, "{text}");
+        assert!(text.contains("all ranks are ended, because collectives of rank"), "{text}");
+        assert!(text.contains("rank 1 did not take part within 2 s"), "{text}");
+        // Nor do ranks wait for ever that wait for each other.
+        let (success, text) = mpi.job(3, &limit, &["fault", "roots"]);
+        assert!(!success && text.contains("rank 1 `broadcast from 0 f32[1000] over world (ranks"), "{text}");
+        assert!(text.contains("`broadcast from 1 f32[1000] over world (ranks"), "{text}");
+    }
+}
+
+#[test]
+fn over_fault_tolerant_mpi_a_rank_that_stops_is_named_and_the_others_go_on() {
+    for mpi in Mpi::all().into_iter().filter(|mpi| mpi.open) {
+        let (_, text) = stopping(|limit| {
+            let limit: Vec<_> = limit.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+            mpi.job_with(3, &["--with-ft", "ulfm"], &["fault", "stop"], &limit)
+        });
+        for rank in [0, 2] {
+            let said = text.lines().any(|line| {
+                line.starts_with(&format!("rank {rank} after ")) && line.contains("rank 1 did not take part within 2 s")
+            });
+            assert!(said && text.contains(&format!("rank {rank} of 3: fine")), "rank {rank}: {text}");
         }
     }
 }

@@ -73,6 +73,7 @@ functions! {
     irecv = "MPI_Irecv": fn(*mut c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle);
     ibarrier = "MPI_Ibarrier": fn(Handle, *mut Handle);
     test = "MPI_Test": fn(*mut Handle, *mut c_int, *mut c_void);
+    recv = "MPI_Recv": fn(*mut c_void, c_int, Handle, c_int, c_int, Handle, *mut c_void);
     get_count = "MPI_Get_count": fn(*const c_void, Handle, *mut c_int);
     iprobe = "MPI_Iprobe": fn(c_int, c_int, Handle, *mut c_int, *mut c_void);
     error_string = "MPI_Error_string": fn(c_int, *mut c_char, *mut c_int);
@@ -111,7 +112,7 @@ const TEXT: usize = 8192;
 pub(super) const IN_PLACE: *const c_void = std::ptr::without_provenance(1);
 
 /// `MPI_STATUS_IGNORE` of both encodings.
-const STATUS_IGNORE: *mut c_void = null_mut();
+pub(super) const STATUS_IGNORE: *mut c_void = null_mut();
 
 /// The MPI library of this process, initialised.
 pub(crate) struct Library {
@@ -239,6 +240,44 @@ impl Library {
             }
         }
         Ok(library)
+    }
+
+    /// Has calls over a communicator return their errors.
+    ///
+    /// # Errors
+    /// MPI refuses.
+    pub(super) fn return_errors_of(&self, communicator: Handle) -> Result<(), RankError> {
+        // SAFETY: a communicator of this library.
+        let code = unsafe { (self.lock().comm_set_errhandler)(communicator, self.errors_return()) };
+        self.check("MPI_Comm_set_errhandler", 0, code)
+    }
+
+    /// The numbers that the `size` ranks of one communicator have in another one.
+    ///
+    /// # Errors
+    /// MPI refuses.
+    pub(super) fn ranks_in(&self, of: Handle, communicator: Handle, size: usize) -> Result<Vec<c_int>, RankError> {
+        let (mut one, mut other) = (null_mut(), null_mut());
+        let own: Vec<c_int> = (0..size as c_int).collect();
+        let mut ranks = vec![0; size];
+        let mpi = self.lock();
+        // SAFETY: a communicator of this library, with a place for the answer.
+        let mut code = unsafe { (mpi.comm_group)(of, &raw mut one) };
+        if code == 0 {
+            // SAFETY: as above.
+            code = unsafe { (mpi.comm_group)(communicator, &raw mut other) };
+        }
+        if code == 0 {
+            // SAFETY: both groups are of this library; the lists have that many ranks, and places for them.
+            code = unsafe { (mpi.group_translate_ranks)(one, size as c_int, own.as_ptr(), other, ranks.as_mut_ptr()) };
+        }
+        for group in [one, other].iter_mut().filter(|group| !group.is_null()) {
+            // SAFETY: a group that this function was given, which is freed once.
+            unsafe { (mpi.group_free)(group) };
+        }
+        drop(mpi);
+        self.check("MPI_Group_translate_ranks", 0, code)?;
+        Ok(ranks)
     }
 
     /// The functions, for one thread at a time.

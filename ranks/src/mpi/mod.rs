@@ -3,12 +3,16 @@
 //! Layer: uses `transport`; is used by no other folder.
 //!
 //! Each collective is a nonblocking call of MPI, whose request the thread of the collective streams polls. Each group has a communicator of its own
-//! (`MPI_Comm_dup`), so that calls of the program to MPI cannot meet ours.
+//! (`MPI_Comm_dup`), so that calls of the program to MPI cannot meet ours. Groups are made of the job's ranks over one more communicator, which no failure revokes.
 
+mod late;
 mod library;
 
 use std::ffi::{c_int, c_void};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,8 +20,9 @@ use streamvm::FnError;
 use streamvm::ep::Operation;
 
 use crate::transport::{Capabilities, Communicator, RankError, Transfer, Verb};
+use late::{Inquiry, LOOK_EVERY};
 pub(crate) use library::Library;
-use library::{Handle, IN_PLACE};
+use library::{Handle, IN_PLACE, STATUS_IGNORE};
 
 /// How long the ranks of a group whose collectives hang may take to end by themselves.
 const GRACE: Duration = Duration::from_secs(3);
@@ -32,8 +37,19 @@ struct Shared {
     library: Arc<Library>,
     /// A communicator of this group alone. It is never freed, because that would take all ranks.
     communicator: Handle,
+    /// A communicator of all ranks of the job, over which groups are made.
+    job: Handle,
+    /// The number in the job of each rank of the group.
+    in_job: Vec<c_int>,
+    /// Tells apart the groups of a job.
+    identity: u64,
     rank: usize,
     size: usize,
+    /// How long a rank waits for others.
+    limit: Duration,
+    /// Collectives started so far.
+    calls: AtomicU64,
+    inquiry: Mutex<Inquiry>,
     /// Why the group cannot be used any longer, and since when.
     broken: Mutex<Option<(RankError, Instant)>>,
 }
@@ -48,65 +64,85 @@ impl Mpi {
     ///
     /// # Errors
     /// MPI is missing or refuses.
-    pub(crate) fn world() -> Result<Mpi, RankError> {
+    pub(crate) fn world(limit: Duration) -> Result<Mpi, RankError> {
         let library = Library::get()?;
         library.check_running()?;
-        let mut communicator = null_mut();
-        // SAFETY: MPI is initialised; the world is a communicator.
-        let code = unsafe { (library.lock().comm_dup)(library.world(), &raw mut communicator) };
-        library.check("MPI_Comm_dup", 0, code)?;
-        Mpi::of(library, communicator)
+        let another = || {
+            let mut communicator = null_mut();
+            // SAFETY: MPI is initialised; the world is a communicator.
+            let code = unsafe { (library.lock().comm_dup)(library.world(), &raw mut communicator) };
+            library.check("MPI_Comm_dup", 0, code)?;
+            library.return_errors_of(communicator)?;
+            Ok(communicator)
+        };
+        let (job, communicator) = (another()?, another()?);
+        Mpi::of(library, (job, communicator), 0, limit)
     }
 
     /// # Errors
     /// MPI refuses.
-    fn of(library: Arc<Library>, communicator: Handle) -> Result<Mpi, RankError> {
+    fn of(
+        library: Arc<Library>,
+        (job, communicator): (Handle, Handle),
+        identity: u64,
+        limit: Duration,
+    ) -> Result<Mpi, RankError> {
+        library.return_errors_of(communicator)?;
         let (mut rank, mut size) = (0, 0);
         let functions = library.lock();
-        // SAFETY: a communicator that MPI has just made.
-        let set = unsafe { (functions.comm_set_errhandler)(communicator, library.errors_return()) };
-        // SAFETY: as above, with a place for the answer.
+        // SAFETY: a communicator of this library, with a place for the answer.
         let ranked = unsafe { (functions.comm_rank)(communicator, &raw mut rank) };
         // SAFETY: as above.
         let sized = unsafe { (functions.comm_size)(communicator, &raw mut size) };
         drop(functions);
-        library.check("MPI_Comm_set_errhandler", 0, set)?;
         library.check("MPI_Comm_rank", 0, ranked)?;
         library.check("MPI_Comm_size", 0, sized)?;
-        let (rank, size) = (rank as usize, size as usize);
-        Ok(Mpi { shared: Arc::new(Shared { library, communicator, rank, size, broken: Mutex::default() }) })
+        let (rank, size, calls) = (rank as usize, size as usize, AtomicU64::new(0));
+        let in_job = library.ranks_in(communicator, job, size)?;
+        let (inquiry, broken) = (Mutex::default(), Mutex::default());
+        let shared = Shared { library, communicator, job, in_job, identity, rank, size, limit, calls, inquiry, broken };
+        Ok(Mpi { shared: Arc::new(shared) })
+    }
+
+    /// What tells a group apart that is made of this one.
+    fn identity(&self, members: &[usize], serial: u64) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.shared.identity, members, serial).hash(&mut hasher);
+        hasher.finish()
     }
 
     /// Blocks until all members have called this. The call that makes their group blocks with the lock of the library held, and then no collective could start on
     /// which a member waits before it comes.
-    fn meet(&self, members: &[usize], serial: u64) -> Result<(), RankError> {
+    fn meet(&self, members: &[usize], identity: u64) -> Result<(), RankError> {
         let Some((&first, others)) = members.split_first() else { return Ok(()) };
-        // Messages of the program have the tag 0.
-        let tag = 1 + (serial % 16_000) as c_int;
+        let Shared { library, job, in_job, limit, size, rank: me, .. } = &*self.shared;
+        let (tag, begin) = (tag(identity), Instant::now());
         let message = |receives: bool, peer: usize| -> Result<(), RankError> {
-            let (shared, library) = (&self.shared, &self.shared.library);
             let (mut request, mut nothing) = (library.no_request(), 0u8);
             let (data, byte, made) = ((&raw mut nothing).cast::<c_void>(), library.byte(), &raw mut request);
-            let code = match receives {
+            let mut code = match receives {
                 // SAFETY: a message without elements, whose address is not used.
-                true => unsafe { (library.lock().irecv)(data, 0, byte, peer as c_int, tag, shared.communicator, made) },
+                true => unsafe { (library.lock().irecv)(data, 0, byte, in_job[peer], tag, *job, made) },
                 // SAFETY: as above.
-                false => unsafe {
-                    (library.lock().isend)(data, 0, byte, peer as c_int, tag, shared.communicator, made)
-                },
+                false => unsafe { (library.lock().isend)(data, 0, byte, in_job[peer], tag, *job, made) },
             };
-            if code != 0 {
-                return Err(shared.failure("MPI_Isend", code));
-            }
-            library.request_begins();
-            let call = "MPI_Test";
-            let mut sent = Request { shared: shared.clone(), request, call, expected: None, failed: None, over: false };
-            while !sent.poll().map_err(|error| RankError::Broken(error.to_string()))? {
+            let mut over = 0;
+            while code == 0 && over == 0 {
+                // SAFETY: a request that is not over, and a place for the answer.
+                code = unsafe { (library.lock().test)(&raw mut request, &raw mut over, STATUS_IGNORE) };
+                if over == 0 && begin.elapsed() > *limit {
+                    // The request stays; MPI does not end while it is there.
+                    library.note_loss();
+                    return Err(RankError::NotJoined { ranks: vec![peer], size: *size, limit: *limit });
+                }
                 std::thread::yield_now();
             }
-            Ok(())
+            if code != 0 && self.shared.failed_ranks().contains(&peer) {
+                return Err(RankError::Gone { ranks: vec![peer], left: false, me: *me });
+            }
+            library.check("MPI_Test", *me, code)
         };
-        if self.shared.rank == first {
+        if *me == first {
             others.iter().try_for_each(|&other| message(true, other))?;
             return others.iter().try_for_each(|&other| message(false, other));
         }
@@ -138,6 +174,8 @@ impl Shared {
         let known = self.broken.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let error = match (plain, known) {
             _ if !gone.is_empty() => RankError::Gone { ranks: gone, left: false, me: self.rank },
+            // This request has waited in vain itself.
+            (_, Some((known @ (RankError::Late { .. } | RankError::Order { .. }), _))) => known,
             (_, Some((known, _))) => RankError::Broken(known.to_string()),
             (Some(plain), None) => plain,
             (None, None) => RankError::Broken(format!("{call} returned {code}")),
@@ -185,6 +223,12 @@ impl Shared {
         }
     }
 
+    /// Whether the group has waited for ranks that are late, or that call something else.
+    fn is_late(&self) -> bool {
+        let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(&*broken, Some((RankError::Late { .. } | RankError::Order { .. }, _)))
+    }
+
     /// Ends the job if the group is broken for so long that its hanging operations will not end.
     fn end_hanging(&self) {
         let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -192,7 +236,12 @@ impl Shared {
             && self.library.faults.is_none()
             && since.elapsed() > GRACE
         {
-            log::error!("all ranks are ended, because collectives of rank {} hang: {error}", self.rank);
+            // Programs may have no logger, and this is the last that the process says.
+            let _cannot_be_said = writeln!(
+                std::io::stderr(),
+                "all ranks are ended, because collectives of rank {} hang: {error}",
+                self.rank
+            );
             self.library.abort();
         }
     }
@@ -293,11 +342,15 @@ impl Communicator for Mpi {
     unsafe fn start(&self, transfer: Transfer) -> Result<Box<dyn Operation>, RankError> {
         self.shared.check()?;
         self.shared.library.check_running()?;
-        let receives = matches!(transfer.verb, Verb::Receive(_));
-        let expected = receives.then(|| (transfer.part_bytes(), transfer.what().to_owned()));
         // SAFETY: the caller's promise.
         let (call, request) = unsafe { self.shared.begin(&transfer) }?;
-        Ok(Box::new(Request { shared: self.shared.clone(), request, call, expected, failed: None, over: false }))
+        let number = match transfer.verb {
+            Verb::Send(_) | Verb::Receive(_) => 0,
+            _ => self.shared.calls.fetch_add(1, Ordering::Relaxed),
+        };
+        let (shared, began) = (self.shared.clone(), Instant::now());
+        let (looked, failed, over) = (began, None, false);
+        Ok(Box::new(Request { shared, transfer, number, request, call, began, looked, failed, over }))
     }
 
     fn give_up(&self, why: &RankError) {
@@ -312,40 +365,48 @@ impl Communicator for Mpi {
         (!ranks.is_empty()).then(|| RankError::Gone { ranks, left: false, me: self.shared.rank })
     }
 
-    fn shrink(&self, _: u64) -> Result<Box<dyn Communicator>, RankError> {
+    fn shrink(&self, serial: u64) -> Result<Box<dyn Communicator>, RankError> {
         let library = &self.shared.library;
         library.check_running()?;
         let Some(faults) = &library.faults else {
             let what = "this MPI ends the whole job when a rank is lost".to_owned();
             return Err(RankError::Environment { what, help: "start it by Open MPI's `mpirun --with-ft ulfm`" });
         };
+        let broken = self.shared.broken.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((RankError::Late { ranks, limit, .. }, _)) = broken {
+            let gone = self.shared.failed_ranks();
+            let ranks: Vec<usize> = ranks.into_iter().filter(|rank| !gone.contains(rank)).collect();
+            if !ranks.is_empty() {
+                return Err(RankError::NotJoined { ranks, size: self.shared.size, limit });
+            }
+        }
         let mut communicator = null_mut();
         let locked = library.lock();
         // SAFETY: a communicator of this library, and a place for the answer.
         let code = unsafe { (faults.shrink)(self.shared.communicator, &raw mut communicator) };
         drop(locked);
         library.check("MPIX_Comm_shrink", self.shared.rank, code)?;
-        Ok(Box::new(Mpi::of(library.clone(), communicator)?))
+        let Shared { job, limit, .. } = *self.shared;
+        Ok(Box::new(Mpi::of(library.clone(), (job, communicator), self.identity(&[], serial), limit)?))
     }
 
     fn subgroup(&self, members: &[usize], serial: u64) -> Result<Box<dyn Communicator>, RankError> {
-        let Shared { library, rank, .. } = &*self.shared;
+        let Shared { library, rank, job, in_job, limit, .. } = &*self.shared;
         library.check_running()?;
-        self.meet(members, serial)?;
-        let ranks: Vec<c_int> = members.iter().map(|&rank| rank as c_int).collect();
+        let identity = self.identity(members, serial);
+        self.meet(members, identity)?;
+        let ranks: Vec<c_int> = members.iter().map(|&member| in_job[member]).collect();
         let (mut all, mut some, mut communicator) = (null_mut(), null_mut(), null_mut());
         let mpi = library.lock();
-        // Tags are at least 32,767 in every MPI.
-        let tag = (serial % 32_767) as c_int;
         // SAFETY: a communicator of this library, with a place for the answer.
-        let mut code = unsafe { (mpi.comm_group)(self.shared.communicator, &raw mut all) };
+        let mut code = unsafe { (mpi.comm_group)(*job, &raw mut all) };
         if code == 0 {
             // SAFETY: the list has that many ranks, all in the group.
             code = unsafe { (mpi.group_incl)(all, ranks.len() as c_int, ranks.as_ptr(), &raw mut some) };
         }
         if code == 0 {
             // SAFETY: the group has ranks of the communicator alone; there is a place for the answer.
-            code = unsafe { (mpi.comm_create_group)(self.shared.communicator, some, tag, &raw mut communicator) };
+            code = unsafe { (mpi.comm_create_group)(*job, some, tag(identity), &raw mut communicator) };
             // SAFETY: a group that this function has made, which is freed once.
             unsafe { (mpi.group_free)(&raw mut some) };
         }
@@ -355,17 +416,27 @@ impl Communicator for Mpi {
         }
         drop(mpi);
         library.check("MPI_Comm_create_group", *rank, code)?;
-        Ok(Box::new(Mpi::of(library.clone(), communicator)?))
+        Ok(Box::new(Mpi::of(library.clone(), (*job, communicator), identity, *limit)?))
     }
+}
+
+/// The tag of the messages and calls that make a group. Tags are at least 32,767 in every MPI.
+fn tag(identity: u64) -> c_int {
+    (identity % 16_000) as c_int
 }
 
 /// A request of MPI.
 struct Request {
     shared: Arc<Shared>,
+    transfer: Transfer,
+    /// The number of the collective in its group.
+    number: u64,
     request: Handle,
+    /// The function of MPI that has made it.
     call: &'static str,
-    /// Of a message that is received: its bytes, and the call.
-    expected: Option<(usize, String)>,
+    began: Instant,
+    /// When it was last asked whether others are late.
+    looked: Instant,
     /// The code with which it has failed, and when.
     failed: Option<(c_int, Instant)>,
     over: bool,
@@ -381,7 +452,8 @@ impl Operation for Request {
         if let Some((code, since)) = self.failed {
             // Another rank has seen the loss of a rank first, and revoked the group. The library learns a little later which rank it was.
             self.shared.library.progress();
-            let known = !self.shared.failed_ranks().is_empty() || since.elapsed() > GRACE;
+            self.look();
+            let known = self.shared.is_late() || !self.shared.failed_ranks().is_empty() || since.elapsed() > GRACE;
             return if known { Err(self.shared.failure(self.call, code).into()) } else { Ok(false) };
         }
         let (mut over, mut status) = (0, Status([0; 16]));
@@ -392,16 +464,13 @@ impl Operation for Request {
             self.over = true;
             library.request_ends();
         }
-        if code == 0
-            && over != 0
-            && let Some((bytes, what)) = &self.expected
-        {
-            let mut count = 0;
+        if code == 0 && over != 0 && matches!(self.transfer.verb, Verb::Receive(_)) {
+            let (mut count, bytes) = (0, self.transfer.part_bytes());
             // SAFETY: the status of a receive that is over, and a place for the answer.
             let counted =
                 unsafe { (library.lock().get_count)((&raw const status).cast(), library.byte(), &raw mut count) };
-            if counted == 0 && count as usize != *bytes {
-                let what = format!("`{what}` expects {bytes} bytes, and {count} have come");
+            if counted == 0 && count as usize != bytes {
+                let what = format!("`{}` expects {bytes} bytes, and {count} have come", self.transfer.what());
                 return Err(self.shared.fail(RankError::Argument(what)).into());
             }
         }
@@ -413,9 +482,26 @@ impl Operation for Request {
             return Err(self.shared.failure(self.call, code).into());
         }
         if over == 0 {
-            self.shared.end_hanging();
+            self.look();
         }
         Ok(over != 0)
+    }
+}
+
+impl Request {
+    /// Has the group fail if this request waits for a rank that is late. What is under way then fails where MPI is fault tolerant, or the job is ended.
+    fn look(&mut self) {
+        let now = Instant::now();
+        if now.duration_since(self.looked) < LOOK_EVERY {
+            return;
+        }
+        self.looked = now;
+        if self.shared.check().is_ok()
+            && let Some(error) = self.shared.late(self.began, &self.transfer, self.number)
+        {
+            self.shared.fail(error);
+        }
+        self.shared.end_hanging();
     }
 }
 

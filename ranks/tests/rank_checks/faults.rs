@@ -26,6 +26,17 @@ pub(crate) fn run(ranks: Ranks, vm: &Vm, name: &str, arguments: &[&str]) -> Resu
     if name == "messages" {
         return messages(ranks, vm, &world);
     }
+    if name == "slow" {
+        // Each rank waits for rank 1 for most of the limit, three times.
+        for _ in 0..3 {
+            if guilty {
+                std::thread::sleep(Duration::from_millis(1200));
+            }
+            ok(vm, &world)?;
+        }
+        println!("rank {} of {}: fine", world.rank(), world.size());
+        return Ok(ranks.finish()?);
+    }
     if name == "late" {
         let sum = world.all_reduce(vm, &x, Reduction::Sum)?;
         std::thread::sleep(Duration::from_millis(2500));
@@ -66,6 +77,11 @@ pub(crate) fn run(ranks: Ranks, vm: &Vm, name: &str, arguments: &[&str]) -> Resu
             // The input has failed here alone, so this rank takes no part.
             vm.call_fn("fails", streamvm::DeviceId::cpu(0), [x.update()], |_| Err("a bug of this rank".into()))?;
             world.all_reduce(vm, &x, Reduction::Sum)?
+        }
+        "roots" => {
+            let y = tensor(vm, DType::F32, &vec![1; length], &[length])?;
+            world.broadcast(vm, &y, usize::from(!guilty))?;
+            y
         }
         "order" if guilty => world.all_gather(vm, &x)?,
         "shape" if guilty => world.all_reduce(vm, &x.slice(0, 1..length)?, Reduction::Sum)?,
