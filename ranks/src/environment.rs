@@ -106,6 +106,26 @@ pub(crate) fn limit(get: impl Fn(&str) -> Option<String>) -> Result<Duration, Ra
     })
 }
 
+/// Has the system end this process when `streamvm launch`, whose child it is, is killed: then nobody else can.
+pub(crate) fn end_with_launcher(get: impl Fn(&str) -> Option<String>) {
+    #[cfg(target_os = "linux")]
+    if let Some(launcher) = get("STREAMVM_LAUNCHER") {
+        use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+        let is_parent = || getppid().is_some_and(|parent| parent.as_raw_nonzero().to_string() == launcher);
+        if !is_parent() {
+            return;
+        }
+        if let Err(error) = set_parent_process_death_signal(Some(Signal::TERM)) {
+            log::debug!("this rank would go on without its launcher: {error}");
+        } else if !is_parent() {
+            // It was killed before the system knew.
+            std::process::exit(1);
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _no_such_signal = get;
+}
+
 /// Whether each collective checks that all ranks call the same one.
 ///
 /// # Errors

@@ -38,6 +38,7 @@ impl Ranks {
     /// The environment contradicts itself; MPI is missing; a rank does not join, or runs another version.
     pub fn start() -> Result<Ranks, RankError> {
         let get = |name: &str| std::env::var(name).ok();
+        environment::end_with_launcher(get);
         match environment::place(get)? {
             Place::Mpi => Ranks::mpi(),
             Place::Local { folder, rank, size } => Ranks::local(&folder, rank, size, environment::limit(get)?),

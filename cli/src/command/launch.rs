@@ -48,6 +48,8 @@ pub fn launch(ranks: usize, command: &[OsString], err: &mut dyn Write) -> io::Re
     for rank in 0..ranks {
         let mut one = Command::new(program);
         one.args(arguments).env("STREAMVM_RANKS", "local").env("STREAMVM_RANKS_FOLDER", folder.path());
+        // A rank ends when this process is killed.
+        one.env("STREAMVM_LAUNCHER", std::process::id().to_string());
         for (name, value) in [("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", ranks), ("LOCAL_WORLD_SIZE", ranks)]
         {
             one.env(name, value.to_string());

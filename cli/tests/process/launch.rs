@@ -74,6 +74,35 @@ fn a_signal_ends_the_ranks_too() {
 }
 
 #[test]
+fn a_launcher_that_is_killed_leaves_no_rank() {
+    let folder = TempDir::new().unwrap();
+    let script = "let x = fill f32 2 value 1 on cpu:0\nall_reduce x sum over world\n";
+    fs::write(folder.path().join("a.svm"), script).unwrap();
+    // Rank 1 waits for rank 0, which never joins.
+    let run = format!(
+        "echo $$ >pid-$RANK; echo \"$STREAMVM_RANKS_FOLDER\" >folder; test $RANK = 0 && exec sleep 600; exec {} run a.svm",
+        env!("CARGO_BIN_EXE_streamvm")
+    );
+    let mut child = command(folder.path()).args(["launch", "-n", "2", "sh", "-c", &run]).spawn().unwrap();
+    let text = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap_or_default().trim().to_owned();
+    let is_there = |rank: u32| PathBuf::from(format!("/proc/{}/exe", text(&format!("pid-{rank}")))).exists();
+    let has_joined = || fs::read_dir(text("folder")).is_ok_and(|mut files| files.next().is_some());
+    while text("pid-0").is_empty() || !has_joined() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(is_there(1));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let begin = std::time::Instant::now();
+    while is_there(1) {
+        assert!(begin.elapsed() < Duration::from_secs(20), "rank 1 is left");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let _no_rank_of_ours = std::process::Command::new("kill").args(["-KILL", &text("pid-0")]).status();
+    fs::remove_dir_all(text("folder")).unwrap();
+}
+
+#[test]
 fn ranks_of_a_script_communicate_and_have_files_of_their_own() {
     let folder = TempDir::new().unwrap();
     let script = "let a = arange i64 0 6 1 on cpu:0\nsave a \"all.npy\"\n\
