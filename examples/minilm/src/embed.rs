@@ -1,6 +1,7 @@
-//! Embeddings of many texts, in batches, and of those that have arrived together.
+//! Embeddings of many texts, in batches, by several ranks, and of those that have arrived together.
 
-use streamvm::{Tensor, Vm};
+use streamvm::{DeviceId, Tensor, Vm};
+use streamvm_ranks::Group;
 
 use crate::bert::Bert;
 use crate::error::Error;
@@ -49,6 +50,41 @@ pub fn embed(
     }
     submitted.map_or(Ok(()), read)?;
     Ok(embeddings)
+}
+
+/// As [`embed`], by all ranks of a group, which pass the same texts: each computes a share of them, and rank 0 gets all embeddings; the others get `None`. `progress` tells of
+/// the texts of this rank.
+///
+/// # Errors
+///
+/// As [`embed`]; a rank is lost.
+pub fn embed_by_ranks(
+    vm: &Vm,
+    bert: &Bert,
+    tokens: &Tokens,
+    texts: &[String],
+    batch: usize,
+    group: &Group,
+    progress: impl FnMut(usize),
+) -> Result<Option<Vec<f32>>, Error> {
+    let (rank, ranks, size) = (group.rank(), group.size(), bert.size());
+    // Rank r has the texts r, r + ranks, r + 2 * ranks …
+    let mine: Vec<String> = texts.iter().skip(rank).step_by(ranks).cloned().collect();
+    let mut rows = embed(vm, bert, tokens, &mine, batch, progress).map_err(|error| match error {
+        Error::Text { number, reason } => Error::Text { number: rank + number * ranks, reason },
+        other => other,
+    })?;
+    // All ranks contribute as many rows, so some have one too many.
+    let most = texts.len().div_ceil(ranks);
+    rows.resize(most * size, 0.0);
+    let rows = vm.from_slice_on(DeviceId::cpu(0), &rows, &[most, size])?;
+    let Some(all) = group.gather(vm, &rows, 0)? else {
+        vm.wait_all()?;
+        return Ok(None);
+    };
+    let all = all.to_vec::<f32>()?;
+    let row = |text: usize| &all[((text % ranks) * most + text / ranks) * size..][..size];
+    Ok(Some((0..texts.len()).flat_map(row).copied().collect()))
 }
 
 /// The embeddings of the texts with these tokens, one after the other: texts of about the same length are one batch, and all batches are submitted before the first is

@@ -103,6 +103,9 @@ pub enum Error {
     /// An error of the engine or of an op.
     #[error(transparent)]
     Engine(#[from] streamvm::Error),
+    /// The ranks of the job cannot communicate.
+    #[error(transparent)]
+    Ranks(#[from] streamvm_ranks::RankError),
 }
 
 impl Error {

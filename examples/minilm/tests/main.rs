@@ -3,6 +3,7 @@
 mod command;
 mod common;
 mod model;
+mod ranks;
 mod search;
 mod serve;
 mod small_model;

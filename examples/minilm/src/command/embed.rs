@@ -1,11 +1,12 @@
-//! `minilm embed`: the embeddings of a JSON array of texts, as a `.npy` file.
+//! `minilm embed`: the embeddings of a JSON array of texts, as a `.npy` file. Several ranks compute a share of the texts each, and rank 0 writes the file.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use streamvm_minilm::embed::embed;
+use streamvm_minilm::embed::embed_by_ranks;
 use streamvm_minilm::error::Error;
 use streamvm_minilm::files::{Output, read_texts, write_npy};
+use streamvm_ranks::Ranks;
 
 use crate::command::{ModelArguments, Progress};
 
@@ -24,23 +25,32 @@ pub(crate) struct Embed {
 impl Embed {
     pub(crate) fn run(&self) -> Result<(), Error> {
         let texts = read_texts(&self.input)?;
-        let output = Output::create(&self.output, &self.input)?;
+        let (number, all) = Ranks::of_environment()?.unwrap_or((0, 1));
+        let output = if number == 0 { Some(Output::create(&self.output, &self.input)?) } else { None };
         let model = self.model.read()?;
-        let mut progress = Progress::new("texts", texts.len());
-        let rows = embed(&model.vm, &model.bert, &model.tokens, &texts, self.model.batch.into(), |passed| {
-            progress.tell(passed);
+        let ranks = Ranks::start()?;
+        let world = ranks.world();
+        let mut progress = Progress::new("texts", texts.len().div_ceil(world.size()));
+        let batch = self.model.batch.into();
+        let rows = embed_by_ranks(&model.vm, &model.bert, &model.tokens, &texts, batch, world, |passed| {
+            if number == 0 {
+                progress.tell(passed);
+            }
         })?;
-        let size = model.bert.size();
-        output.write(|file| write_npy(file, &rows, size))?;
-        // The embeddings are written, also if nobody reads this line.
-        let _ = writeln!(
-            io::stdout(),
-            "{}: {} texts, {size} numbers each, {:.2} s on {}",
-            self.output.display(),
-            texts.len(),
-            progress.seconds(),
-            self.model.device
-        );
-        Ok(())
+        if let (Some(rows), Some(output)) = (rows, output) {
+            let size = model.bert.size();
+            output.write(|file| write_npy(file, &rows, size))?;
+            let by = if all > 1 { format!(" of {all} ranks") } else { String::new() };
+            // The embeddings are written, also if nobody reads this line.
+            let _ = writeln!(
+                io::stdout(),
+                "{}: {} texts, {size} numbers each, {:.2} s on {}{by}",
+                self.output.display(),
+                texts.len(),
+                progress.seconds(),
+                self.model.device
+            );
+        }
+        Ok(ranks.finish()?)
     }
 }
