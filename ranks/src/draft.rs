@@ -9,7 +9,7 @@ use crate::issue::CPU;
 pub(crate) struct Ends {
     pub(crate) input: Option<usize>,
     pub(crate) output: Option<usize>,
-    /// The number of elements read, or written if none is read.
+    /// The number of elements when the collective was made: those of one rank's part for a scatter, else those read, or written if none is read.
     pub(crate) elements: usize,
 }
 

@@ -31,7 +31,7 @@ struct Inner {
     /// The lane of the group's collective stream.
     lane: u32,
     /// The calls issued so far.
-    log: Mutex<Log>,
+    log: Arc<Mutex<Log>>,
     /// A group of the same ranks for checks of the order, with the lane of its stream.
     checks: OnceLock<Result<Checks, RankError>>,
     /// The lanes of messages, by the other rank and whether it sends them.
@@ -56,7 +56,7 @@ impl Group {
             None => (None, CPU, session.next_lane()),
         };
         let running = Arc::new(Running::new(name, communicator, nccl, session.asks));
-        let (log, messages, subgroups) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (log, messages, subgroups) = (Arc::default(), Mutex::default(), Mutex::default());
         let checks = OnceLock::new();
         Group { inner: Arc::new(Inner { running, session, device, lane, log, checks, messages, subgroups }) }
     }
@@ -191,8 +191,7 @@ impl Group {
             );
             return Err(refused("all_reduce", &why));
         }
-        let mut call = self.call(Verb::AllReduce(by.fold()), "all_reduce", Some(by), tensors)?;
-        call.count = tensors.iter().map(|x| x.numel()).sum();
+        let call = self.call(Verb::AllReduce(by.fold()), "all_reduce", Some(by), tensors)?;
         let mut draft = self.draft(&call);
         for x in tensors {
             let both = draft.update(x)?;
@@ -257,8 +256,7 @@ impl Group {
     #[track_caller]
     pub fn reduce_scatter<I: Issue>(&self, issuer: I, x: &Tensor, by: Reduction) -> Result<Tensor, Error> {
         let dims = self.divided("reduce_scatter", x)?;
-        let mut call = self.call(Verb::ReduceScatter(by.fold()), "reduce_scatter", Some(by), &[x])?;
-        call.count = dims.iter().product();
+        let call = self.call(Verb::ReduceScatter(by.fold()), "reduce_scatter", Some(by), &[x])?;
         self.to_all(issuer, (x, &dims), call)
     }
 
@@ -307,8 +305,7 @@ impl Group {
     #[track_caller]
     pub fn all_to_all<I: Issue>(&self, issuer: I, x: &Tensor) -> Result<Tensor, Error> {
         self.divided("all_to_all", x)?;
-        let mut call = self.call(Verb::AllToAll, "all_to_all", None, &[x])?;
-        call.count = x.numel() / self.size();
+        let call = self.call(Verb::AllToAll, "all_to_all", None, &[x])?;
         self.to_all(issuer, (x, x.dims()), call)
     }
 
@@ -346,11 +343,10 @@ impl Group {
     /// Those of [`Issue`].
     #[track_caller]
     pub fn barrier<I: Issue>(&self, issuer: I) -> Result<I::Issued, Error> {
-        let mut call = self.call(Verb::Barrier, "barrier", None, &[])?;
+        let call = self.call(Verb::Barrier, "barrier", None, &[])?;
         let mut draft = self.draft(&call);
         draft.before.barrier();
         if self.device() != CPU {
-            call.count = 1;
             let token = draft.token()?;
             draft.end(Some(token), Some(token), 1);
         }
@@ -358,16 +354,21 @@ impl Group {
         self.issue(issuer, draft, call)
     }
 
-    /// Checks that all ranks have issued the same collectives on this group, in the same order, by eager calls and lists: each rank calls this at the same places of
-    /// its program, such as the end of a step of training. Collectives of compiled programs are checked by themselves where [`Capabilities::checks_order`] holds, or
-    /// with `STREAMVM_CHECK_ORDER=1`. The first call on a group blocks until all ranks make it; the check itself is an instruction. If it fails,
+    /// Checks that all ranks have issued the same collectives on this group, in the same order, by eager calls, lists and runs of programs: each rank calls this at the
+    /// same places of its program, such as the end of a step of training. The first call on a group blocks until all ranks make it; the check itself is an instruction. If it fails,
     /// its error names this rank's call and that of a rank that differs, with both lines, and the group cannot be used any longer. Over MPI collectives that hang
-    /// because of it cannot be ended, so all ranks are ended some seconds later, unless MPI is fault tolerant.
+    /// because of it cannot be ended, so all ranks are ended some seconds later, unless MPI is fault tolerant. Recorders refuse it: it is called after a run.
     ///
     /// # Errors
     /// The backend refuses; those of [`Issue`]. The ticket's wait returns the failure of the check.
     #[track_caller]
     pub fn check_order<I: Issue>(&self, issuer: I) -> Result<I::Issued, Error> {
+        if !I::AT_ONCE {
+            return Err(refused(
+                "check_order",
+                "it compares what was issued before it, so call it after a run of the program",
+            ));
+        }
         let made = self.inner.checks.get_or_init(|| {
             let all: Vec<usize> = (0..self.size()).collect();
             let communicator = self.inner.running.communicator.subgroup(&all, u64::MAX)?;
@@ -384,7 +385,8 @@ impl Group {
         });
         let name = format!("check_order of {}", self.name());
         let (before, after) = (InstructionList::new(), InstructionList::new());
-        issuer.issue(Collective { before, device: CPU, name, lane, uses: Vec::new(), code, after })
+        let (uses, issued) = (Vec::new(), Arc::new(|| {}));
+        issuer.issue(Collective { before, device: CPU, name, lane, uses, code, after, issued })
     }
 
     fn draft(&self, call: &Call) -> Draft {
@@ -454,8 +456,10 @@ impl Group {
             few => few.iter().map(|x| format!(" {}", described(x))).collect(),
         };
         let text = format!("{name}{by}{peer}{} over {} ({}:{})", what.concat(), self.name(), site.file(), site.line());
+        let (of, over) = (tensors.first().map_or(String::new(), |x| format!(" {}", x.dtype())), self.name());
+        let step = format!("{name}{by}{peer}{of} over {over}");
         let dtype = if by_nccl { combined_as(dtype) } else { dtype };
-        Ok(Call { verb, dtype, count: tensors.first().map_or(0, |x| x.numel()), mean, text })
+        Ok(Call { verb, dtype, mean, text, step })
     }
 
     /// Issues the function of a collective, with the copies of the draft.
@@ -466,16 +470,17 @@ impl Group {
             Verb::Receive(from) => self.message_lane(from, false),
             _ => self.inner.lane,
         };
-        let name = without_line(&call.text).to_owned();
-        let logged = (I::AT_ONCE && !call.is_message()).then(|| call.text.clone());
+        let name = if I::AT_ONCE { without_line(&call.text).to_owned() } else { call.step.clone() };
+        let (log, text) = (self.inner.log.clone(), (!call.is_message()).then(|| call.text.clone()));
+        let issued = Arc::new(move || {
+            if let Some(text) = &text {
+                log.lock().unwrap_or_else(PoisonError::into_inner).add(text);
+            }
+        });
         let (running, Draft { device, before, uses, ends, after, .. }) = (self.inner.running.clone(), draft);
         let code = Arc::new(move |context: &mut FnContext<'_>| running.start(context, call.clone(), &ends, lane));
         let (before, after) = (before.finish(), after.finish());
-        let issued = issuer.issue(Collective { before, device, name, lane, uses, code, after })?;
-        if let Some(text) = logged {
-            self.inner.log.lock().unwrap_or_else(PoisonError::into_inner).add(&text);
-        }
-        Ok(issued)
+        issuer.issue(Collective { before, device, name, lane, uses, code, after, issued })
     }
 
     /// The lane of the messages to or from a rank.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use streamvm::program::{FunctionCode, Recorder};
+use streamvm::program::{FunctionCode, Recorder, StepFunction};
 use streamvm::{Access, DeviceId, Error, FnContext, InstructionList, InstructionsBuilder, Tensor, Ticket, Use, Vm};
 
 /// The device of collectives on the host.
@@ -18,7 +18,7 @@ pub trait Issue {
     /// The return type of collectives without a result: a ticket of an engine, `()` of others.
     type Issued;
 
-    /// Whether the collective is issued once, by this call. A step of a program is issued by each run.
+    /// Whether the collective is issued by this call. A step of a program is issued by each run.
     const AT_ONCE: bool = true;
 
     /// Takes the instructions.
@@ -38,6 +38,8 @@ pub struct Collective {
     pub(crate) uses: Vec<(Tensor, Access)>,
     pub(crate) code: Arc<FunctionCode>,
     pub(crate) after: InstructionList,
+    /// To be called when the collective is issued: once by lists, by each run of a program.
+    pub(crate) issued: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl Collective {
@@ -61,6 +63,7 @@ impl Collective {
         }
         drop(on_lane);
         builder.append(self.after);
+        (self.issued)();
         Ok(())
     }
 }
@@ -93,9 +96,9 @@ impl Issue for &Recorder {
     #[track_caller]
     fn issue(self, mut collective: Collective) -> Result<(), Error> {
         self.submit(std::mem::take(&mut collective.before))?;
-        let (code, name) = (collective.code.clone(), collective.name.clone());
-        let function = move |context: &mut FnContext<'_>| code(context);
-        self.call_fn_on_collective(name, (collective.device, collective.lane), collective.uses(), function)?;
+        let (code, issued) = (collective.code.clone(), collective.issued.clone());
+        let function = StepFunction::new(collective.name.clone(), collective.device, Some(code));
+        self.call_on_collective(function.when_issued(move || issued()), collective.lane, collective.uses())?;
         self.submit(collective.after)
     }
 }

@@ -8,7 +8,7 @@ use streamvm::{DType, FnContext, FnError};
 use crate::draft::Ends;
 use crate::nccl::Nccl;
 use crate::order::{Asking, Begin};
-use crate::transport::{Communicator, Piece, RankError, Staged, Transfer, Verb};
+use crate::transport::{Communicator, Piece, RankError, Staged, Transfer, Verb, without_line};
 
 /// This rank's end of a group.
 pub(crate) struct Running {
@@ -27,11 +27,11 @@ pub(crate) struct Running {
 pub(crate) struct Call {
     pub(crate) verb: Verb,
     pub(crate) dtype: DType,
-    /// [`Transfer::count`].
-    pub(crate) count: usize,
     pub(crate) mean: bool,
-    /// With the caller's line, for errors.
+    /// With the shapes and the caller's line, for errors.
     pub(crate) text: String,
+    /// Without either: the name of a step of a program, whose runs may have other shapes.
+    pub(crate) step: String,
 }
 
 impl Call {
@@ -39,14 +39,35 @@ impl Call {
         matches!(self.verb, Verb::Send(_) | Verb::Receive(_))
     }
 
-    /// The elements that one tensor has before and after the collective, in a group of `size` ranks, if `elements` is what [`Ends`] has.
-    fn elements(&self, elements: usize, size: usize) -> (usize, usize) {
+    /// The elements that one tensor has before and after the collective, in a group of `size` ranks, if `elements` is what [`Ends`] has. `None` if they do not divide among
+    /// the ranks.
+    fn elements(&self, elements: usize, size: usize) -> Option<(usize, usize)> {
+        let divides = elements.is_multiple_of(size);
         match self.verb {
-            Verb::AllGather | Verb::Gather(_) => (elements, elements * size),
-            Verb::ReduceScatter(_) => (elements, elements / size),
-            Verb::Scatter(_) => (elements * size, elements),
-            _ => (elements, elements),
+            Verb::AllGather | Verb::Gather(_) => Some((elements, elements * size)),
+            Verb::ReduceScatter(_) => divides.then(|| (elements, elements / size)),
+            Verb::AllToAll => divides.then_some((elements, elements)),
+            Verb::Scatter(_) => Some((elements * size, elements)),
+            _ => Some((elements, elements)),
         }
+    }
+
+    /// [`Transfer::count`] over these tensors.
+    fn count(&self, pieces: &[Piece], size: usize) -> usize {
+        let first = pieces.first().map_or(0, |piece| piece.elements);
+        match self.verb {
+            Verb::AllReduce(_) => pieces.iter().map(|piece| piece.elements).sum(),
+            Verb::ReduceScatter(_) | Verb::AllToAll => first / size,
+            _ => first,
+        }
+    }
+
+    /// The same call over tensors of other shapes than its text says.
+    fn of_other_shapes(&self, pieces: &[Piece]) -> Call {
+        let elements: usize = pieces.iter().map(|piece| piece.elements).sum();
+        let what = without_line(&self.text);
+        let text = format!("{what} with {elements} elements{}", &self.text[what.len()..]);
+        Call { text, ..self.clone() }
     }
 }
 
@@ -68,7 +89,7 @@ impl Running {
     pub(crate) fn start(
         self: &Arc<Self>,
         context: &mut FnContext<'_>,
-        call: Call,
+        mut call: Call,
         ends: &[Ends],
         lane: u32,
     ) -> Result<(), FnError> {
@@ -87,7 +108,7 @@ impl Running {
             None => context.take_all()?,
         };
         let size = self.communicator.size();
-        // The code of a step may be called with other operands than it was made for.
+        // The code of a step may be called with other operands than it was made for, and those of a program with bounded sizes have other shapes in each run.
         let address = |at: Option<usize>, elements: usize, writes: bool| -> Result<*mut u8, FnError> {
             let Some(at) = at else { return Ok(std::ptr::null_mut()) };
             let fits = |operand: &&Operand<'_>| {
@@ -99,20 +120,28 @@ impl Running {
         };
         let mut pieces = Vec::with_capacity(ends.len());
         for ends in ends {
-            let (read, written) = call.elements(ends.elements, size);
+            let of = if matches!(call.verb, Verb::Scatter(_)) { ends.output } else { ends.input.or(ends.output) };
+            let elements = of.and_then(|at| operands.get(at)).map_or(0, |operand| operand.layout().elements());
+            let Some((read, written)) = call.elements(elements, size) else {
+                return Err(format!("{elements} elements do not divide among {size} ranks: `{}`", call.text).into());
+            };
             let (input, output) = (address(ends.input, read, false)?, address(ends.output, written, true)?);
-            pieces.push(Piece { input: input.cast_const(), output, elements: ends.elements });
+            pieces.push(Piece { input: input.cast_const(), output, elements });
+        }
+        let count = call.count(&pieces, size);
+        if ends.iter().zip(&pieces).any(|(ends, piece)| ends.elements != piece.elements) {
+            call = call.of_other_shapes(&pieces);
         }
         let group = self.communicator.clone();
         let (of, later) = (group.clone(), call.clone());
         let begins: Begin = match (&self.nccl, raw) {
             (Some(nccl), Some(raw)) => {
-                let (nccl, is) = (nccl.clone(), (call.verb, call.dtype, call.count, call.mean));
+                let (nccl, is) = (nccl.clone(), (call.verb, call.dtype, count, call.mean));
                 let launch = nccl.launch(raw, is, pieces)?;
                 // SAFETY: as in `begin`; the engine looks at the operation until the device has passed its commands.
                 Box::new(move || unsafe { nccl.start(launch) })
             }
-            (None, None) => Box::new(move || begin(&*of, &later, &pieces)),
+            (None, None) => Box::new(move || begin(&*of, &later, count, &pieces)),
             _ => return Err(format!("`{}` has been moved to another device", call.text).into()),
         };
         let asks = self.asks && !call.is_message();
@@ -172,8 +201,13 @@ impl Operation for OnLane {
 }
 
 /// Starts a collective over the operands of its function, whose memory the engine keeps until the operation that the function answers with is over.
-fn begin(group: &dyn Communicator, call: &Call, pieces: &[Piece]) -> Result<Box<dyn Operation>, RankError> {
-    let Call { verb, dtype, count, mean, ref text } = *call;
+fn begin(
+    group: &dyn Communicator,
+    call: &Call,
+    count: usize,
+    pieces: &[Piece],
+) -> Result<Box<dyn Operation>, RankError> {
+    let Call { verb, dtype, mean, ref text, .. } = *call;
     if matches!(verb, Verb::AllReduce(_) | Verb::Reduce(..) | Verb::ReduceScatter(_)) {
         // SAFETY: the operands have the elements, are aligned and contiguous; the engine keeps their memory, and orders all other uses of it after this
         // instruction, until the operation is over.

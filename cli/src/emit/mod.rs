@@ -27,8 +27,8 @@ use streamvm_files::{TensorFile, check_savable};
 use streamvm_ranks::Group;
 
 use crate::base::engine::{
-    BuildError, DType, DeviceId, Error, Generator, InstructionList, InstructionsBuilder, MemoryKind, Place, Shape,
-    StreamKey, StreamType, Tensor,
+    BuildError, DType, DeviceId, Error, Generator, InstructionList, InstructionsBuilder, MemoryKind, Place, Recorder,
+    Shape, StepFunction, StreamKey, StreamType, Tensor,
 };
 use crate::base::spelling::did_you_mean;
 use crate::emit::devices::Devices;
@@ -219,8 +219,13 @@ impl<'a> Emitter<'a> {
         Self { world, ..self }
     }
 
-    /// Emits a collective in place.
-    fn collective(&mut self, call: &CollectiveCall, target: &Target) -> Result<(), Diagnostic> {
+    /// Emits a collective in place, to the list or to a program.
+    fn collective(
+        &mut self,
+        recorder: Option<&Recorder>,
+        call: &CollectiveCall,
+        target: &Target,
+    ) -> Result<(), Diagnostic> {
         let tensor = self.target(target)?;
         let span = target.name.span;
         let refused = |error: Error| Diagnostic::new(span, error.without_call());
@@ -229,27 +234,37 @@ impl<'a> Emitter<'a> {
             return match call {
                 CollectiveCall::AllReduce(by) => match by.refuses(tensor.dtype()) {
                     Some(why) => Err(Diagnostic::new(span, format!("all_reduce: {why}"))),
-                    None => self.placeholder(format!("all_reduce {by}"), &tensor).map_err(refused),
+                    None => self.placeholder(recorder, format!("all_reduce {by}"), &tensor).map_err(refused),
                 },
                 CollectiveCall::Broadcast { from } => {
-                    self.placeholder(format!("broadcast from {}", from.value), &tensor).map_err(refused)
+                    self.placeholder(recorder, format!("broadcast from {}", from.value), &tensor).map_err(refused)
                 }
             };
         };
-        match call {
-            CollectiveCall::AllReduce(by) => {
-                world.all_reduce_in_place(&mut self.builder, &[&tensor], *by).map_err(refused)
+        match (call, recorder) {
+            (CollectiveCall::AllReduce(by), None) => world.all_reduce_in_place(&mut self.builder, &[&tensor], *by),
+            (CollectiveCall::AllReduce(by), Some(recorder)) => world.all_reduce_in_place(recorder, &[&tensor], *by),
+            (CollectiveCall::Broadcast { from }, None) => {
+                world.broadcast(&mut self.builder, &tensor, from.value as usize)
             }
-            CollectiveCall::Broadcast { from } => world
-                .broadcast(&mut self.builder, &tensor, from.value as usize)
-                .map_err(|error| Diagnostic::new(from.span, error.without_call())),
+            (CollectiveCall::Broadcast { from }, Some(recorder)) => {
+                world.broadcast(recorder, &tensor, from.value as usize)
+            }
         }
+        .map_err(|error| match call {
+            CollectiveCall::Broadcast { from } => Diagnostic::new(from.span, error.without_call()),
+            CollectiveCall::AllReduce(_) => refused(error),
+        })
     }
 
-    fn placeholder(&mut self, name: String, tensor: &Tensor) -> Result<(), Error> {
-        let name = format!("{name} {}{} over world", tensor.dtype(), tensor.shape());
-        self.builder.on_collective().push(name, DeviceId::cpu(0), [tensor.update()], || Ok(()));
-        Ok(())
+    fn placeholder(&mut self, recorder: Option<&Recorder>, name: String, tensor: &Tensor) -> Result<(), Error> {
+        let (dtype, cpu) = (tensor.dtype(), DeviceId::cpu(0));
+        let Some(recorder) = recorder else {
+            let name = format!("{name} {dtype}{} over world", tensor.shape());
+            return self.builder.on_collective().call_fn(name, cpu, [tensor.update()], |_| Ok(()));
+        };
+        let function = StepFunction::new(format!("{name} {dtype} over world"), cpu, None);
+        recorder.call_on_collective(function, 0, [tensor.update()])
     }
 
     /// The instructions since the last [`Emitter::take_list`].
@@ -354,7 +369,7 @@ impl<'a> Emitter<'a> {
                     .map_err(|error| Diagnostic::new(target.name.span, error.without_call()))?;
                 Ok(Wanted::Nothing)
             }
-            StatementKind::Collective { call, target } => self.collective(call, target).map(|()| Wanted::Nothing),
+            StatementKind::Collective { call, target } => self.collective(None, call, target).map(|()| Wanted::Nothing),
             StatementKind::Print(value) => Ok(Wanted::One(self.host_value(value)?)),
             StatementKind::Save { value, path } => {
                 let tensor = self.host_value(value)?;

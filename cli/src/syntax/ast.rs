@@ -137,6 +137,7 @@ pub fn has_collectives(block: &Block) -> bool {
         | StatementKind::While { body, .. }
         | StatementKind::Time { body, .. }
         | StatementKind::Scope { body, .. } => has_collectives(body),
+        StatementKind::Program(program) => has_collectives(&program.body),
         StatementKind::If { then, otherwise, .. } => has_collectives(then) || has_collectives(otherwise),
         _ => false,
     })

@@ -24,6 +24,7 @@ pub struct StepFunction {
     device: DeviceId,
     order: FunctionOrder,
     code: Option<Arc<FunctionCode>>,
+    issued: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 /// The type of stream that a function runs on, which says what orders it beyond its uses.
@@ -62,13 +63,27 @@ impl FunctionOrder {
 impl StepFunction {
     /// A function that runs on the compute stream of `device`; without code it is a placeholder.
     pub fn new(name: impl Into<Arc<str>>, device: DeviceId, code: Option<Arc<FunctionCode>>) -> StepFunction {
-        StepFunction { name: name.into(), device, order: FunctionOrder::Compute, code }
+        StepFunction { name: name.into(), device, order: FunctionOrder::Compute, code, issued: None }
     }
 
     /// The same function on another type of stream.
     #[must_use]
     pub fn ordered(self, order: FunctionOrder) -> StepFunction {
         StepFunction { order, ..self }
+    }
+
+    /// The same function, which tells `f` of each run: the thread that runs the program calls `f` when the instruction of the function is appended, in the order of the
+    /// program, before it returns from the run. A function within a block or a segment is no instruction of its own, and tells nothing.
+    #[must_use]
+    pub fn when_issued(self, f: impl Fn() + Send + Sync + 'static) -> StepFunction {
+        StepFunction { issued: Some(Arc::new(f)), ..self }
+    }
+
+    /// Tells that its instruction has been appended to the list of a run.
+    pub fn note_issued(&self) {
+        if let Some(issued) = &self.issued {
+            issued();
+        }
     }
 
     /// The type of stream that it runs on.

@@ -331,26 +331,21 @@ impl Recorder {
         )
     }
 
-    /// Records a call of a function on the collective stream of `device` and `lane`, as [`InstructionsBuilder::on_collective`] does in a list: each run has it as an
+    /// Records a call of a function on the collective stream of its device and `lane`, as [`InstructionsBuilder::on_collective`] does in a list: each run has it as an
     /// instruction there, after those recorded before it, where it may start an [`Operation`](streamvm_ep::Operation). The lane is the same for runs on any lane.
-    /// `device` is a CPU, or a CUDA device, where the function gets the driver's stream
+    /// The device is a CPU, or a CUDA device, where the function gets the driver's stream
     /// ([`InstructionsBuilder::call_raw`]).
     ///
     /// # Errors
     /// As [`call_fn`](Recorder::call_fn); within a block.
     #[track_caller]
-    pub fn call_fn_on_collective<'u, F>(
+    pub fn call_on_collective<'u>(
         &self,
-        name: impl Into<String>,
-        (device, lane): (DeviceId, u32),
+        function: StepFunction,
+        lane: u32,
         uses: impl IntoIterator<Item = Use<'u>>,
-        f: F,
-    ) -> Result<(), Error>
-    where
-        F: for<'a, 'b> Fn(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + Sync + 'static,
-    {
-        let function = StepFunction::new(name.into(), device, Some(Arc::new(f))).ordered(FunctionOrder::Collective);
-        self.add_call(function, Some(lane), uses)
+    ) -> Result<(), Error> {
+        self.add_call(function.ordered(FunctionOrder::Collective), Some(lane), uses)
     }
 
     #[track_caller]

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use streamvm::{DType, Vm};
+use streamvm::program::{CompileOptions, Recorder};
+use streamvm::{DType, DeviceId, Vm};
 use streamvm_ranks::{Group, Ranks, Reduction};
 
 use crate::AnyError;
@@ -75,7 +76,7 @@ pub(crate) fn run(ranks: Ranks, vm: &Vm, name: &str, arguments: &[&str]) -> Resu
         "panic" if guilty => panic!("this rank has a bug"),
         "skip" if guilty => {
             // The input has failed here alone, so this rank takes no part.
-            vm.call_fn("fails", streamvm::DeviceId::cpu(0), [x.update()], |_| Err("a bug of this rank".into()))?;
+            vm.call_fn("fails", DeviceId::cpu(0), [x.update()], |_| Err("a bug of this rank".into()))?;
             world.all_reduce(vm, &x, Reduction::Sum)?
         }
         "roots" => {
@@ -171,7 +172,13 @@ fn step(ranks: Ranks, vm: &Vm, world: &Group) -> Result<(), AnyError> {
     if world.rank() == 1 {
         world.broadcast(vm, &x, 0)?;
     } else {
-        world.all_reduce(vm, &x, Reduction::Max)?;
+        // A collective of a program counts as well.
+        let record = |r: &Recorder| {
+            let x = r.feed("x", DeviceId::cpu(0), DType::F32, &[8])?;
+            r.fetch("y", &world.all_reduce(r, &x, Reduction::Max)?)
+        };
+        let executable = vm.compile(&vm.record("max", record)?, &[], &CompileOptions::default())?;
+        executable.run(&[("x", &tensor(vm, DType::F32, &[1; 8], &[8])?)])?;
     }
     let begin = Instant::now();
     let error = world.check_order(vm)?.wait().expect_err("the ranks differ").to_string();

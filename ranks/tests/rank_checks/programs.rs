@@ -1,6 +1,6 @@
 //! Collectives as steps of programs.
 
-use streamvm::program::{CompileOptions, Program, Recorder};
+use streamvm::program::{CompileOptions, Dim, Program, Recorder};
 use streamvm::{DType, DeviceId, Lane, Vm};
 use streamvm_ranks::{Group, Reduction};
 
@@ -53,7 +53,35 @@ pub(crate) fn check(vm: &Vm, world: &Group) -> Result<(), AnyError> {
             }
         }
     }
+    of_bounded_sizes(vm, world)?;
     in_a_block(vm, world)
+}
+
+/// A program that is compiled once and run with several sizes.
+fn of_bounded_sizes(vm: &Vm, world: &Group) -> Result<(), AnyError> {
+    let (rank, size) = (world.rank() as i64, world.size());
+    let record = |r: &Recorder| {
+        let x = r.bounded_feed("x", CPU, DType::I64, &[Dim::up_to("n", 8), 2.into()])?;
+        let y = (&x + 1)?;
+        world.all_reduce_in_place(r, &[&y, &x.neg()?], Reduction::Sum)?;
+        // The copies of a view with gaps are of the size of the run, too.
+        r.fetch("all", &world.all_gather(r, &y.slice(1, 0..1)?)?)?;
+        r.fetch("y", &y)
+    };
+    let program = vm.record_bounded("bounded", record)?;
+    let executable = vm.compile(&program, &[], &CompileOptions::default())?;
+    for rows in [8, 1, 5, 5, 3] {
+        let elements: Vec<i64> = (0..2 * rows as i64).map(|at| at * (rank + 1)).collect();
+        let run = executable.run(&[("x", &tensor(vm, DType::I64, &elements, &[rows, 2])?)])?;
+        let total = (1..=size as i64).sum::<i64>();
+        let expected: Vec<i64> = (0..2 * rows as i64).map(|at| at * total + size as i64).collect();
+        let all = expected.iter().copied().step_by(2).collect::<Vec<_>>().repeat(size);
+        let found = (numbers(&run["y"])?, numbers(&run["all"])?);
+        if found != (expected.clone(), all.clone()) {
+            return Err(format!("{rows} rows on rank {rank}: {found:?}, not {expected:?} and {all:?}").into());
+        }
+    }
+    Ok(())
 }
 
 fn in_a_block(vm: &Vm, world: &Group) -> Result<(), AnyError> {

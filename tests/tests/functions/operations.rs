@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use streamvm::ep::{Operation, Unfinished};
-use streamvm::program::{CompileOptions, Recorder};
+use streamvm::program::{CompileOptions, Recorder, StepFunction};
 use streamvm::{Cause, DType, Error, FnContext, FnError, InstructionsBuilder, Lane, Mode, Tensor, TimeLimit, Vm};
 use streamvm_tests::{CPU, Random, cases, engines, failure_of, no_races, threaded, within};
 use streamvm_verify::{Trace, verify};
@@ -208,15 +208,16 @@ fn a_step_of_a_program_may_start_an_operation_in_each_run() {
         let x = r.feed("x", CPU, DType::I32, &[4])?.abs()?;
         for (number, lane) in [(1, 0), (2, 7), (3, 7)] {
             let (ends, calls) = (ends.clone(), calls.clone());
-            r.call_fn_on_collective("starts", (CPU, lane), [x.update()], move |context: &mut FnContext<'_>| {
+            let starts = move |context: &mut FnContext<'_>| {
                 calls.lock().unwrap().push(number);
                 context.writes.take::<i32>(0)?.iter_mut().for_each(|x| *x = 10 * *x + number);
                 let fails = || Err("the line is dead".into());
                 let then: fn() -> Result<bool, FnError> =
                     if number == 3 && ends.flag.load(Ordering::Acquire) { fails } else { || Ok(true) };
                 let operation = Ends { flag: Arc::default(), dropped: ends.dropped.clone() }.waits(Some(3), then);
-                Err(Box::new(Unfinished(Box::new(operation))))
-            })?;
+                Err(FnError::from(Unfinished(Box::new(operation))))
+            };
+            r.call_on_collective(StepFunction::new("starts", CPU, Some(Arc::new(starts))), lane, [x.update()])?;
         }
         r.fetch("y", &(&x + 1)?)
     };
@@ -240,14 +241,20 @@ fn a_step_of_a_program_may_start_an_operation_in_each_run() {
 #[test]
 fn a_collective_step_is_in_every_run_on_its_own_lane_and_in_no_block() {
     let (vm, calls) = (Vm::builder().build().expect("an engine"), Arc::new(AtomicU64::new(0)));
-    let counts = calls.clone();
+    let issued = Arc::new(AtomicU64::new(0));
+    let (counts, tells) = (calls.clone(), issued.clone());
     let record = move |r: &Recorder| {
         let x = r.feed("x", CPU, DType::I32, &[4])?;
-        let counts = counts.clone();
-        r.call_fn_on_collective("sends", (CPU, 5), [x.read()], move |_: &mut FnContext<'_>| {
+        let (counts, tells) = (counts.clone(), tells.clone());
+        let sends = move |_: &mut FnContext<'_>| {
             counts.fetch_add(1, Ordering::Relaxed);
             Ok(())
-        })?;
+        };
+        let tells = move || {
+            tells.fetch_add(1, Ordering::Relaxed);
+        };
+        let function = StepFunction::new("sends", CPU, Some(Arc::new(sends))).when_issued(tells);
+        r.call_on_collective(function, 5, [x.read()])?;
         r.fetch("y", &(&x + 1)?)?;
         r.fetch("z", &(&x + 2)?)
     };
@@ -263,10 +270,15 @@ fn a_collective_step_is_in_every_run_on_its_own_lane_and_in_no_block() {
     assert!(outer.to_string().contains("collective@cpu:0:5"), "{outer}");
     let executable = vm.compile(&outer, &[], &CompileOptions::default()).expect("it compiles");
     let x = tensor(&vm);
+    assert_eq!(issued.load(Ordering::Relaxed), 0);
     let run = executable.run_for(&[("x", &x)], &["y"]).expect("it is submitted");
+    assert_eq!(issued.load(Ordering::Relaxed), 1, "the run tells of it before it returns");
     assert_eq!(run["y"].to_vec::<i32>().expect("it runs"), [1; 4]);
     vm.wait_all().expect("it runs");
     assert_eq!(calls.load(Ordering::Relaxed), 1);
+    let mut list = InstructionsBuilder::new();
+    executable.run_in(&mut list, &[("x", &x)]).expect("it is appended");
+    assert_eq!(issued.load(Ordering::Relaxed), 2);
     let in_block = vm.record("block", |r| {
         let (goes, x) = (r.feed("goes", CPU, DType::Bool, &[])?, r.feed("x", CPU, DType::I32, &[4])?);
         r.if_true(&goes, || r.call(&inner, &[("x", &x)], &[]).map(drop))

@@ -358,7 +358,9 @@ impl Executable {
             let Some(function) = function else { return list.push(stream, Kind::Touch, uses, site) };
             let (role, body) = (self.inner.segments[number].role(), Some(self.inner.code(number, run.number)));
             let name = format!("{} of {}", function.name(), self.name_of(run)).into();
-            return list.push(stream, Kind::Function { role, name, body }, uses, site);
+            list.push(stream, Kind::Function { role, name, body }, uses, site)?;
+            function.note_issued();
+            return Ok(());
         }
         if segment.is_section_mark() {
             let step = compiled.step(segment.steps.start);

@@ -11,13 +11,7 @@ pub(super) fn check(block: &Block, errors: &mut Vec<Diagnostic>) {
         };
         match kind {
             StatementKind::Let { value, .. } | StatementKind::Into { value, .. } => expression(value, errors),
-            StatementKind::Refill { .. } => {}
-            StatementKind::Collective { .. } => {
-                errors.push(refused(
-                    "a collective",
-                    "make the tensor a result of the program, and put the collective after the `run`",
-                ));
-            }
+            StatementKind::Refill { .. } | StatementKind::Collective { .. } => {}
             StatementKind::Repeat { body, .. }
             | StatementKind::While { body, .. }
             | StatementKind::Scope { body, .. } => {

@@ -214,6 +214,13 @@ impl Emitter<'_> {
                         run.names.iter().for_each(|name| self.poison(name));
                     }
                 }
+                StatementKind::Collective { call, target } => {
+                    is_block = false;
+                    match self.collective(Some(recorder), call, target) {
+                        Ok(()) => recording.steps += 1,
+                        Err(error) => recording.fail(error),
+                    }
+                }
                 kind => {
                     is_block = false;
                     if let Err(error) = self.statement(statement) {
