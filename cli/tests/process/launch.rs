@@ -126,6 +126,28 @@ fn ranks_of_a_script_communicate_and_have_files_of_their_own() {
     fs::write(folder.path().join("compare.svm"), compare).unwrap();
     let output = streamvm(folder.path(), ["run", "compare.svm"]);
     assert_eq!(output.code, 0, "{}", output.stderr);
+    // In a program, run statement by statement and compiled, also with a size of the run.
+    let script = "program step (x f32 texts..4 2 on cpu:0) -> g y {\n  let g = mul x 2\n  all_reduce g sum over world\n  \
+        let y = exp x\n  broadcast y from 1 over world\n}\nlet x = fill f32 3 2 value {rank} on cpu:0\n\
+        let g y = run step x\nsave g \"g-{rank}.npy\"\nsave y \"y-{rank}.npy\"\n";
+    for rank in ["0", "1"] {
+        fs::write(
+            folder.path().join(format!("program-{rank}.svm")),
+            script.replace("value {rank}", &format!("value {rank}")),
+        )
+        .unwrap();
+    }
+    for option in ["--stats", "--compiled"] {
+        let each = format!("exec {} run {option} program-$RANK.svm", env!("CARGO_BIN_EXE_streamvm"));
+        let output = streamvm(folder.path(), ["launch", "-n", "2", "sh", "-c", &each]);
+        assert_eq!(output.code, 0, "{}{}", output.stdout, output.stderr);
+        let compare = "let e = fill f32 3 2 value 1 on cpu:0\nlet y = exp e\n\
+            expect load \"g-0.npy\" == fill f32 3 2 value 2 on host\nexpect load \"g-1.npy\" == load \"g-0.npy\"\n\
+            expect load \"y-0.npy\" == y\nexpect load \"y-1.npy\" == y\n";
+        fs::write(folder.path().join("compare.svm"), compare).unwrap();
+        let output = streamvm(folder.path(), ["run", "compare.svm"]);
+        assert_eq!(output.code, 0, "{}", output.stderr);
+    }
     // Alone it is a job of one rank.
     fs::write(
         folder.path().join("alone.svm"),
@@ -156,7 +178,15 @@ fn wrong_collectives_of_a_script_are_told_at_their_place() {
         ),
         (
             "program p (x i32 4 on cpu:0) -> x {\n  all_reduce x sum over world\n}\n",
-            "a.svm:2:3: error: a collective cannot be part of a program",
+            "a.svm:2:14: error: all_reduce sum i32 over world, issued at a.svm:2:3, cannot be recorded: it writes a feed",
+        ),
+        (
+            "program p (x i32 4 on cpu:0) (c bool on cpu:0) -> y {\n  let y = neg x\n  if c {\n    all_reduce y sum over world\n  }\n}\n",
+            "a.svm:4:16: error: all_reduce sum i32 over world, issued at a.svm:4:5, cannot be recorded: in a block there are no",
+        ),
+        (
+            "program p (x i32 4 on cpu:0) -> y {\n  let y = neg x\n  all_reduce y mean over world\n}\n",
+            "a.svm:3:14: error: all_reduce: the mean of i32 is not defined",
         ),
     ];
     for (text, says) in cases {

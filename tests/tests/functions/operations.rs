@@ -236,6 +236,35 @@ fn a_step_of_a_program_may_start_an_operation_in_each_run() {
     assert!(text.contains("the line is dead") && text.contains("starts") && text.contains("operations.rs"), "{text}");
 }
 
+#[test]
+fn the_time_of_a_step_is_that_of_its_operation_too() {
+    let vm = Vm::builder().mode(Mode::Threaded).build().expect("an engine");
+    let record = |r: &Recorder| {
+        let x = r.feed("x", CPU, DType::I32, &[4])?.abs()?;
+        let starts = |_: &mut FnContext<'_>| {
+            let then: fn() -> Result<bool, FnError> = || {
+                std::thread::sleep(Duration::from_millis(20));
+                Ok(true)
+            };
+            let operation = Waits { flag: Arc::default(), polls: Some(3), then, dropped: Arc::default() };
+            Err(FnError::from(Unfinished(Box::new(operation))))
+        };
+        r.call_on_collective(StepFunction::new("starts", CPU, Some(Arc::new(starts))), 0, [x.update()])?;
+        r.call_on_collective(StepFunction::new("is over", CPU, Some(Arc::new(|_| Ok(())))), 0, [x.update()])?;
+        r.fetch("y", &x)
+    };
+    let program = vm.record("timed", record).expect("it can be recorded");
+    let options = CompileOptions { time_steps: true, ..CompileOptions::default() };
+    let executable = vm.compile(&program, &[], &options).expect("it compiles");
+    for _ in 0..2 {
+        executable.run(&[("x", &tensor(&vm))]).expect("it is submitted")["y"].wait().expect("it runs");
+    }
+    let times = executable.step_times();
+    let time = |step: usize| times.iter().find(|time| time.steps == (step..step + 1)).expect("it has a time");
+    assert_eq!((time(1).runs, time(2).runs), (2, 2));
+    assert!(time(1).time >= Duration::from_millis(40) && time(2).time < time(1).time, "{times:?}");
+}
+
 /// A collective is issued by every run, because other ranks have it, too: also where a run is for other fetches. Its lane is that of its group, whatever the
 /// lane of the call, and it lies in no block.
 #[test]

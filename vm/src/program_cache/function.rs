@@ -46,10 +46,7 @@ impl LoadedFunction {
     pub(crate) fn call(&self, context: &mut FnContext<'_>) -> Result<(), String> {
         let start = self.time.as_ref().map(|_| Instant::now());
         let called = catch_unwind(AssertUnwindSafe(|| self.call_checked(context)));
-        if let (Some(time), Some(start)) = (&self.time, start) {
-            time.calls.fetch_add(1, Ordering::Relaxed);
-            time.nanoseconds.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        }
+        self.note_time(start);
         match called {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(self.failure(error)),
@@ -69,6 +66,14 @@ impl LoadedFunction {
                 Err(error) => Err(self.failure(error)),
             },
             Err(payload) => Err(format!("{}: panicked: {}", self.name, panic_text(payload))),
+        }
+    }
+
+    /// Notes a call that began at `start` and is over now, if runs are timed.
+    pub(crate) fn note_time(&self, start: Option<Instant>) {
+        if let (Some(time), Some(start)) = (&self.time, start) {
+            time.calls.fetch_add(1, Ordering::Relaxed);
+            time.nanoseconds.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -11,7 +12,7 @@ use streamvm_ep::{
     RestOfSegment, SegmentOptions, SegmentRun, SequenceBranch, SequenceBuffer, SequenceError, SequenceFlag,
     SequenceFunction, SequenceGroup, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork, Unfinished,
 };
-use streamvm_instructions::{Cause, Error, ProgramError};
+use streamvm_instructions::{Cause, Error, ProgramError, Role};
 use streamvm_program::{
     BufferRole, Compiled, CompiledStep, FusedBy, FusedSteps, Located, OtherRole, Segment, SegmentBranch, SegmentUse,
     StepFunction, Storage, ValueId, Work,
@@ -111,10 +112,14 @@ impl LoadedProgram {
         function: &LoadedFunction,
         context: &mut FnContext<'_>,
     ) -> Result<(), FnError> {
+        let begin = function.time.as_ref().map(|_| Instant::now());
         let called = function.start(context).map_err(|error| self.failed_step(segment, 0, error))?;
-        let Some(Unfinished(operation)) = called else { return Ok(()) };
+        let Some(Unfinished(operation)) = called else {
+            function.note_time(begin);
+            return Ok(());
+        };
         let (program, name) = (self.clone(), function.name.clone());
-        Err(Box::new(Unfinished(Box::new(StepOperation { operation, program, segment, name }))))
+        Err(Box::new(Unfinished(Box::new(StepOperation { operation, program, segment, name, begin }))))
     }
 
     /// The failure of a step of a segment, with the text of its error.
@@ -178,6 +183,8 @@ struct StepOperation {
     program: Arc<LoadedProgram>,
     segment: usize,
     name: Box<str>,
+    /// When the function was called, if runs are timed.
+    begin: Option<Instant>,
 }
 
 impl StepOperation {
@@ -197,7 +204,11 @@ impl StepOperation {
 
 impl Operation for StepOperation {
     fn poll(&mut self) -> Result<bool, FnError> {
-        self.operation.poll().map_err(|error| self.failed(error))
+        let is_over = self.operation.poll().map_err(|error| self.failed(error))?;
+        if is_over && let LoadedSegment::Function(function) = &self.program.segments[self.segment] {
+            function.note_time(self.begin.take());
+        }
+        Ok(is_over)
     }
 
     fn look(&mut self, has_passed: bool) -> Result<(), FnError> {
@@ -217,7 +228,8 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment, graphs: Graph
         return Ok(LoadedSegment::Touch);
     }
     if let Some(function) = compiled.function_of(segment) {
-        let time = compiled.times_steps().then(CallTime::default);
+        // An operation of a device is over for the host once its commands are queued.
+        let time = (compiled.times_steps() && function.role() == Role::Function).then(CallTime::default);
         return Ok(LoadedSegment::Function(load_function(compiled, function, time)?));
     }
     let device = env.devices.get(segment.stream.device)?;

@@ -169,7 +169,7 @@ impl Executable {
 
     /// How long each step took in all runs so far, in the order of the plan; nothing unless the program was compiled with
     /// [`CompileOptions::time_steps`](streamvm_program::CompileOptions::time_steps). Steps that run together have one time. On devices other than CPUs a time
-    /// lasts from when the step is queued until the host knows that it has run. Copies between devices have none, nor have steps that begin or end blocks or critical
+    /// lasts from when the step is queued until the host knows that it has run. Copies between devices and collectives of GPUs have none, nor have steps that begin or end blocks or critical
     /// sections. A program with bounded sizes has none: its times are those of the [executables for its sizes](Executable::at_sizes_of). Does not block.
     pub fn step_times(&self) -> Vec<StepTime> {
         let of_segment = |(segment, loaded): (&Segment, &LoadedSegment)| {
