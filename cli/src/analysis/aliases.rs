@@ -57,7 +57,7 @@ fn each_file<'a>(block: &'a Block, found: &mut impl FnMut(&'a Spanned<String>, b
             | StatementKind::Scope { body, .. } => {
                 each_file(body, found);
             }
-            StatementKind::If { then, otherwise, .. } => {
+            StatementKind::If { then, otherwise, .. } | StatementKind::IfRank { then, otherwise, .. } => {
                 each_file(then, found);
                 each_file(otherwise, found);
             }

@@ -118,6 +118,10 @@ impl Checker<'_> {
                 self.inner(then);
                 self.inner(otherwise);
             }
+            StatementKind::IfRank { then, otherwise, .. } => {
+                self.inner(then);
+                self.inner(otherwise);
+            }
             StatementKind::Time { body, .. } => self.block(body, false),
             StatementKind::Scope { name, body } => {
                 let _scope = scope(name);

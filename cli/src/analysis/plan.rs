@@ -69,6 +69,11 @@ impl Planner<'_> {
                     self.inner(then)?;
                     self.inner(otherwise)?;
                 }
+                StatementKind::IfRank { then, otherwise, .. } => {
+                    self.note(statement.span, "what all ranks do is planned, one block after the other");
+                    self.inner(then)?;
+                    self.inner(otherwise)?;
+                }
                 StatementKind::Time { body, .. } | StatementKind::Scope { body, .. } => self.block(body)?,
                 StatementKind::Program(program) => {
                     // `check` has accepted the program, so this gives no message.

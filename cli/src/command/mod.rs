@@ -52,7 +52,7 @@ use crate::execute::engine_options::EngineOptions;
 use crate::execute::races;
 use crate::execute::run::{Engine, Stop, run};
 use crate::files::output::{OutputFile, end_unfinished};
-use crate::syntax::ast::{Block, has_collectives};
+use crate::syntax::ast::{Block, has_collectives, leave_to_others};
 use crate::syntax::diagnostic::{Diagnostic, render_all};
 use crate::syntax::lexer::{TokenKind, tokenize};
 use crate::syntax::parser::parse;
@@ -86,7 +86,10 @@ fn prepare(
             return Ok(None);
         }
     };
-    let checked = parse(&source).and_then(|script| {
+    let checked = parse(&source).and_then(|mut script| {
+        if !planning {
+            leave_to_others(&mut script, source.rank());
+        }
         let chosen = options.devices.clone();
         // CUDA is looked for only if the script or an option names it, since a driver is slow to start.
         let cuda = names_cuda(&source) || chosen.iter().any(|(_, device)| device.kind == DeviceKind::CUDA);

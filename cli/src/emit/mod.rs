@@ -348,6 +348,7 @@ impl<'a> Emitter<'a> {
             | StatementKind::Repeat { .. }
             | StatementKind::While { .. }
             | StatementKind::If { .. }
+            | StatementKind::IfRank { .. }
             | StatementKind::Time { .. }
             | StatementKind::Scope { .. }
             | StatementKind::Program(_)

@@ -258,6 +258,11 @@ impl Runner<'_> {
                 let block = if self.holds(condition, statement.span)? { then } else { otherwise };
                 return self.inner(block);
             }
+            // The block of other ranks is empty (`leave_to_others`).
+            StatementKind::IfRank { then, otherwise, .. } => {
+                self.inner(then)?;
+                return self.inner(otherwise);
+            }
             StatementKind::Time { label, body } => {
                 self.settle(statement.span)?;
                 let start = Instant::now();

@@ -109,6 +109,15 @@ pub enum StatementKind {
         /// The statements that run if it is false; empty without an `else`.
         otherwise: Block,
     },
+    /// `if rank 0 { ... }`, `if rank 0 { ... } else { ... }`
+    IfRank {
+        /// The number of a rank.
+        rank: u32,
+        /// The statements of that rank.
+        then: Block,
+        /// The statements of the other ranks.
+        otherwise: Block,
+    },
     /// `time "label" { ... }`
     Time {
         /// The label of the printed time.
@@ -139,8 +148,31 @@ pub fn has_collectives(block: &Block) -> bool {
         | StatementKind::Scope { body, .. } => has_collectives(body),
         StatementKind::Program(program) => has_collectives(&program.body),
         StatementKind::If { then, otherwise, .. } => has_collectives(then) || has_collectives(otherwise),
+        // The parser refuses them in `IfRank`.
         _ => false,
     })
+}
+
+/// Empties the blocks that are for other ranks than `rank`.
+pub fn leave_to_others(block: &mut Block, rank: usize) {
+    for statement in block {
+        match &mut statement.kind {
+            StatementKind::IfRank { rank: one, then, otherwise } => {
+                let (mine, others) = if *one as usize == rank { (then, otherwise) } else { (otherwise, then) };
+                others.clear();
+                leave_to_others(mine, rank);
+            }
+            StatementKind::Repeat { body, .. }
+            | StatementKind::While { body, .. }
+            | StatementKind::Time { body, .. }
+            | StatementKind::Scope { body, .. } => leave_to_others(body, rank),
+            StatementKind::If { then, otherwise, .. } => {
+                leave_to_others(then, rank);
+                leave_to_others(otherwise, rank);
+            }
+            _ => {}
+        }
+    }
 }
 
 /// A collective between the ranks of a job.

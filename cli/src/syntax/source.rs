@@ -174,6 +174,12 @@ impl Source {
         self.folder.join(path.replace("{rank}", &rank.to_string()).replace("{world_size}", &size.to_string()))
     }
 
+    /// The number of this rank.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.rank.0
+    }
+
     /// Sets what `{rank}` and `{world_size}` stand for in names of files; 0 and 1 before.
     pub fn set_rank(&mut self, rank: usize, size: usize) {
         self.rank = (rank, size);

@@ -148,6 +148,28 @@ fn ranks_of_a_script_communicate_and_have_files_of_their_own() {
         let output = streamvm(folder.path(), ["run", "compare.svm"]);
         assert_eq!(output.code, 0, "{}", output.stderr);
     }
+    // What one rank alone does.
+    let script = "let x = fill f32 2 value 1 on cpu:0\nif rank 1 {\n  copy (load \"rank-1.npy\") into x\n  print x\n} else {\n  \
+        if rank 0 {\n    save x \"one.npy\"\n  }\n}\nall_reduce x sum over world\nif rank 0 {\n  let y = copy x to cpu:0\n  print y\n}\n";
+    fs::write(folder.path().join("alone.svm"), script).unwrap();
+    fs::write(folder.path().join("each.svm"), "let a = fill f32 2 value 5 on cpu:0\nsave a \"rank-1.npy\"\n").unwrap();
+    let run = [env!("CARGO_BIN_EXE_streamvm"), "run", "alone.svm"];
+    let launched = || streamvm(folder.path(), [&["launch", "-n", "2"][..], &run].concat());
+    let output = launched();
+    assert!(output.code != 0 && output.stderr.contains("rank 1 has failed: exit code 2"), "{}", output.stderr);
+    assert!(!output.stderr.contains("rank 0 has failed: exit code 2"), "{}", output.stderr);
+    assert_eq!(streamvm(folder.path(), ["run", "each.svm"]).code, 0);
+    let output = launched();
+    let mut lines: Vec<&str> = output.stdout.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(
+        (output.code, &lines[..]),
+        (0, &["x: f32[2] [5.0 5.0]", "y: f32[2] [6.0 6.0]"][..]),
+        "{}",
+        output.stderr
+    );
+    assert!(folder.path().join("one.npy").exists());
+    assert_eq!(streamvm(folder.path(), ["check", "alone.svm"]).code, 0);
     // Alone it is a job of one rank.
     fs::write(
         folder.path().join("alone.svm"),
@@ -189,6 +211,18 @@ fn wrong_collectives_of_a_script_are_told_at_their_place() {
             "a.svm:3:14: error: all_reduce: the mean of i32 is not defined",
         ),
     ];
+    let cases = cases.into_iter().chain([
+        ("if rank -1 {\n}\n", "a.svm:1:9: error: ranks are numbered from 0"),
+        (
+            "if rank 0 {\n  let x = fill f32 value 1 on cpu:0\n  all_reduce x sum over world\n}\n",
+            "a.svm:1:1: error: all ranks issue",
+        ),
+        ("if rank 0 {\n  let x = fill f32 value 1 on cpu:0\n}\nprint x\n", "a.svm:4:7: error: "),
+        (
+            "program p (x i32 4 on cpu:0) -> y {\n  let y = neg x\n  if rank 0 {\n  }\n}\n",
+            "a.svm:3:3: error: `if rank` cannot be part of a program",
+        ),
+    ]);
     for (text, says) in cases {
         fs::write(folder.path().join("a.svm"), text).unwrap();
         for action in ["check", "run"] {
@@ -196,6 +230,11 @@ fn wrong_collectives_of_a_script_are_told_at_their_place() {
             assert!(output.code == 2 && output.stderr.starts_with(says), "{text}: {}", output.stderr);
         }
     }
+    // A check is for all ranks, a run for its own.
+    fs::write(folder.path().join("a.svm"), "if rank 0 {\n} else {\n  print z\n}\n").unwrap();
+    let output = streamvm(folder.path(), ["check", "a.svm"]);
+    assert!(output.code == 2 && output.stderr.starts_with("a.svm:3:9: error: "), "{}", output.stderr);
+    assert_eq!(streamvm(folder.path(), ["run", "a.svm"]).code, 0);
     // Which ranks there are is known when it runs.
     fs::write(folder.path().join("a.svm"), "let x = fill i32 4 value 7 on cpu:0\nbroadcast x from 1 over world\n")
         .unwrap();

@@ -21,6 +21,9 @@ pub(super) fn check(block: &Block, errors: &mut Vec<Diagnostic>) {
                 check(then, errors);
                 check(otherwise, errors);
             }
+            StatementKind::IfRank { .. } => {
+                errors.push(refused("`if rank`", "put the `run` into the block of the rank"));
+            }
             StatementKind::Device { .. } => errors.push(refused("`device`", "name the device before the program")),
             StatementKind::PrintText(_) | StatementKind::Print(_) | StatementKind::PrintAccuracy { .. } => {
                 errors

@@ -167,6 +167,7 @@ impl<'a> Walk<'a> {
                 }
                 // `allowed` refuses these.
                 StatementKind::Device { .. }
+                | StatementKind::IfRank { .. }
                 | StatementKind::PrintText(_)
                 | StatementKind::Print(_)
                 | StatementKind::PrintAccuracy { .. }

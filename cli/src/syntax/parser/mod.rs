@@ -7,15 +7,12 @@
 mod expr;
 mod network;
 mod program;
+mod ranks;
 mod sizes;
-
-use streamvm_ranks::Reduction;
 
 use crate::base::engine::{DType, DeviceId, MAX_RANK};
 use crate::base::spelling::did_you_mean;
-use crate::syntax::ast::{
-    Block, CollectiveCall, Expr, ExprKind, Number, PlaceRef, SliceSpec, Statement, StatementKind, Target,
-};
+use crate::syntax::ast::{Block, Expr, ExprKind, Number, PlaceRef, SliceSpec, Statement, StatementKind, Target};
 use crate::syntax::diagnostic::Diagnostic;
 use crate::syntax::functions::{First, Function, first_word, first_words, function, functions, is_reserved};
 use crate::syntax::habits;
@@ -433,6 +430,12 @@ impl Parser {
     /// `if large { ... } else { ... }`. Each `else if` is an `if` in the block of the `else` before it.
     #[inline(never)]
     fn if_(&mut self, start: Span) -> Parsed<Statement> {
+        if matches!(&self.tokens[self.at + 1].kind, TokenKind::Word(word) if word == "rank")
+            && self.tokens[self.at + 2].kind != TokenKind::Begin
+        {
+            self.advance();
+            return self.if_rank(start);
+        }
         let condition = self.condition()?;
         let (span, then) = self.body(start)?;
         let otherwise = self.otherwise()?;
@@ -491,45 +494,6 @@ impl Parser {
             self.at -= 1; // the brace: skipping this line must see the block that it opens
         })?;
         Ok((span, body))
-    }
-
-    /// `all_reduce x sum over world`
-    #[inline(never)]
-    fn all_reduce(&mut self) -> Parsed<StatementKind> {
-        self.advance();
-        let target = self.target()?;
-        let what = "how the elements of the ranks are combined: sum, prod, min, max or mean";
-        let Some(by) = self.peek_word().and_then(|word| word.parse::<Reduction>().ok()) else {
-            return Err(self
-                .expected(what)
-                .with_help("a reduction over all ranks is written `all_reduce x sum over world`"));
-        };
-        self.advance();
-        self.over_world()?;
-        Ok(StatementKind::Collective { call: CollectiveCall::AllReduce(by), target })
-    }
-
-    /// `broadcast x from 0 over world`
-    #[inline(never)]
-    fn broadcast(&mut self) -> Parsed<StatementKind> {
-        self.advance();
-        let target = self.target()?;
-        self.require_word("from")
-            .map_err(|error| error.with_help("rank 0 gives `x` to all by `broadcast x from 0 over world`"))?;
-        let span = self.span();
-        let from = match self.number("the number of a rank")?.value {
-            Number::Int(rank) => u32::try_from(rank).ok(),
-            _ => None,
-        };
-        let Some(from) = from else { return Err(Diagnostic::new(span, "ranks are numbered from 0")) };
-        self.over_world()?;
-        Ok(StatementKind::Collective { call: CollectiveCall::Broadcast { from: Spanned::new(from, span) }, target })
-    }
-
-    fn over_world(&mut self) -> Parsed<()> {
-        let help = "scripts have one group of ranks: `over world`";
-        self.require_word("over").map_err(|error| error.with_help(help))?;
-        self.require_word("world").map_err(|error| error.with_help(help))
     }
 
     /// `fill y rows 0..4 value 0`
