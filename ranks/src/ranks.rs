@@ -156,3 +156,26 @@ fn check_versions(world: &dyn Communicator, mine: &str) -> Result<(), RankError>
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_of_another_version_are_named() {
+        let folder = std::env::temp_dir().join(format!("streamvm-versions-{}", std::process::id()));
+        let versions = ["streamvm 1", "streamvm 1", "streamvm 2"];
+        let check = &|rank: usize| {
+            let joined = Local::join(&folder, rank, versions.len(), Duration::from_secs(60)).expect("it joins");
+            check_versions(&joined, versions[rank]).expect_err("they differ")
+        };
+        let said = std::thread::scope(|scope| {
+            let ranks: Vec<_> = (0..versions.len()).map(|rank| scope.spawn(move || check(rank))).collect();
+            ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect::<Vec<_>>()
+        });
+        let texts: Vec<String> = said.iter().map(ToString::to_string).collect();
+        assert!(texts[0].starts_with("rank 2 runs streamvm 2, rank 0 runs streamvm 1;"), "{texts:?}");
+        assert!(texts[1].starts_with("rank 2 runs streamvm 2, rank 1 runs streamvm 1;"), "{texts:?}");
+        assert!(texts[2].starts_with("rank 0 runs streamvm 1, rank 2 runs streamvm 2;"), "{texts:?}");
+    }
+}

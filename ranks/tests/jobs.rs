@@ -58,6 +58,7 @@ fn local(ranks: usize, arguments: &[&str]) -> Vec<(bool, String)> {
     local_with(ranks, arguments, &[])
 }
 
+/// As [`local`], in an environment with these variables, in which `{rank}` stands for the number of the rank.
 fn local_with(ranks: usize, arguments: &[&str], variables: &[(&str, &str)]) -> Vec<(bool, String)> {
     job_of(&program(), ranks, arguments, variables)
 }
@@ -71,7 +72,8 @@ fn job_of(program: &Path, ranks: usize, arguments: &[&str], variables: &[(&str, 
             command.envs(
                 [("RANK", rank), ("WORLD_SIZE", ranks), ("LOCAL_WORLD_SIZE", ranks)].map(|(k, v)| (k, v.to_string())),
             );
-            started(command.envs(variables.iter().copied()))
+            let of_rank = |text: &str| text.replace("{rank}", &rank.to_string());
+            started(command.envs(variables.iter().map(|(name, value)| (*name, of_rank(value)))))
         })
         .collect();
     let outputs = children.into_iter().map(|child| {
@@ -221,6 +223,18 @@ fn on_gpus_a_collective_that_is_over_stays_so() {
 fn without_nccl_the_error_says_what_was_tried() {
     for (_, text) in on_gpus(2, &["gpu"], &[("STREAMVM_NCCL", "/nowhere/libnccl.so.2")]) {
         assert!(text.contains("/nowhere/libnccl.so.2") && text.contains("pip install nvidia-nccl"), "{text}");
+    }
+}
+
+#[test]
+fn ranks_with_another_nccl_are_refused() {
+    let outputs = on_gpus(2, &["gpu"], &[("STREAMVM_STANDIN", "devices=1;nccl=2270{rank}")]);
+    for (rank, (success, text)) in outputs.iter().enumerate() {
+        let says = format!("rank {} runs NCCL 2.27.{}, rank {rank} runs NCCL 2.27.{rank}", 1 - rank, 1 - rank);
+        assert!(!success && text.contains(&says), "{text}");
+    }
+    for (_, text) in on_gpus(2, &["gpu"], &[("STREAMVM_STANDIN", "devices=1;nccl=21700")]) {
+        assert!(text.contains("NCCL 2.17.0 is older than 2.18"), "{text}");
     }
 }
 

@@ -84,8 +84,8 @@ pub extern "C" fn ncclGetLastError(_comm: *mut c_void) -> *const c_char {
 
 nccl_calls! {
     /// The version that it behaves like.
-    fn ncclGetVersion(_driver, version: Out<c_int>) {
-        version.put(22_703).map(|()| 0)
+    fn ncclGetVersion(driver, version: Out<c_int>) {
+        version.put(driver.config.nccl).map(|()| 0)
     }
 
     /// A name for a new communicator.

@@ -23,6 +23,8 @@ pub(crate) struct Config {
     pub(crate) delay: u64,
     /// `version=N`: version of the driver, such as 13000 for CUDA 13.0.
     pub(crate) version: i32,
+    /// `nccl=N`: version of NCCL, such as 22703 for 2.27.3.
+    pub(crate) nccl: i32,
     /// `capability=MAJOR.MINOR`: compute capability of each device.
     pub(crate) capability: (i32, i32),
     /// `peer=0`: no device can access the memory of another.
@@ -53,6 +55,7 @@ impl Default for Config {
             seed: 1,
             delay: 50,
             version: 13000,
+            nccl: 22_703,
             capability: (8, 0),
             peer: true,
             pageable: false,
@@ -74,7 +77,7 @@ pub(crate) struct ConfigError {
     expected: &'static str,
 }
 
-const SETTINGS: &str = "devices, memory, pinned, seed, delay, version, capability, peer, pageable, combined, unwritten, order, leaks, ready, fail, \
+const SETTINGS: &str = "devices, memory, pinned, seed, delay, version, nccl, capability, peer, pageable, combined, unwritten, order, leaks, ready, fail, \
                          ignore, illegal or slow, each as name=value, with semicolons between";
 
 impl FromStr for Config {
@@ -94,6 +97,7 @@ impl FromStr for Config {
                 "seed" => config.seed = number()?,
                 "delay" => config.delay = number()?,
                 "version" => config.version = value.parse().map_err(|_| refused("a version, such as 13000"))?,
+                "nccl" => config.nccl = value.parse().map_err(|_| refused("a version, such as 22703"))?,
                 "capability" => config.capability = capability(value).ok_or_else(|| refused("two numbers: 8.0"))?,
                 "peer" => config.peer = flag(value).ok_or_else(|| refused("0 or 1"))?,
                 "unwritten" => config.unwritten = flag(value).ok_or_else(|| refused("0 or 1"))?,
