@@ -7,8 +7,8 @@ use crate::recording::{Recording, Stream, Text, Why};
 /// Why a stream was idle.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Reason {
-    /// It waited for an instruction of another stream.
-    Waited { stream: u32, name: Text, line: Text },
+    /// It waited for an instruction of another stream: for what that computes, or only to overwrite what that uses.
+    Waited { stream: u32, name: Text, line: Text, overwrites: bool },
     /// Nothing was submitted to it, because a thread of the host was blocked at a line, for a result if the line and name of one are known.
     Blocked { why: Why, at: Text, name: Text, line: Text },
     /// Nothing was submitted to it until this line, or the end of the run.
@@ -54,7 +54,8 @@ pub(crate) fn time_of(recording: &Recording, stream: &Stream, (begin, end): (u64
                 let last = ends.max_by_key(|source| source.end);
                 let met = met.clamp(submitted, begins);
                 if let Some(last) = last {
-                    let reason = Reason::Waited { stream: last.stream, name: last.name, line: last.line };
+                    let overwrites = recording.overwrites(instruction, last);
+                    let reason = Reason::Waited { stream: last.stream, name: last.name, line: last.line, overwrites };
                     time.add(reason, submitted, met);
                 }
                 met

@@ -55,6 +55,8 @@ pub(crate) struct Instruction {
     pub(crate) met: Option<u64>,
     first_source: u32,
     count_of_sources: u32,
+    /// The streams that it waited for only because it overwrites what instructions there use, with commas.
+    overwrites: Text,
 }
 
 /// An instruction that failed.
@@ -159,6 +161,8 @@ struct Reading {
     open: HashMap<u64, Vec<Open>>,
     /// When what instructions waited for was over.
     met: Vec<(At, u64)>,
+    /// [`Instruction::overwrites`], where there are such streams.
+    overwriting: Vec<(At, Text)>,
     /// Arrows with what they leave.
     leaving: Vec<(u64, At)>,
     /// Arrows with what they enter.
@@ -175,6 +179,7 @@ enum Argument {
     Op,
     For,
     Outcome,
+    Overwrites,
     Other,
 }
 
@@ -240,6 +245,14 @@ impl Recording {
         &self.sources[first..first + instruction.count_of_sources as usize]
     }
 
+    /// Whether an instruction waited for another one only because it overwrites what that uses.
+    pub(crate) fn overwrites(&self, instruction: &Instruction, source: &Instruction) -> bool {
+        let name = &self.streams[source.stream as usize].name;
+        // What comes after a barrier waits for it, and overwrites nothing of it.
+        let is_order = matches!(self.text(source.name), "barrier" | "sync" | "begin" | "end");
+        !is_order && self.text(instruction.overwrites).split(", ").any(|stream| stream == name)
+    }
+
     /// When the first instruction was submitted, and when the last one ended.
     pub(crate) fn span(&self) -> (u64, u64) {
         let first = self.instructions.iter().map(|it| it.submitted.min(it.begin)).min().unwrap_or(0);
@@ -278,6 +291,7 @@ impl Reading {
                     "op" => Argument::Op,
                     "for" => Argument::For,
                     "outcome" => Argument::Outcome,
+                    "overwrites" => Argument::Overwrites,
                     _ => Argument::Other,
                 };
                 self.argument_names.insert(name.number(), argument);
@@ -384,6 +398,10 @@ impl Reading {
                 Some(Argument::Outcome) => {
                     outcome = self.argument_texts.get(&argument.interned_text()).copied().unwrap_or_default();
                 }
+                Some(Argument::Overwrites) => {
+                    let text = self.argument_texts.get(&argument.interned_text()).copied();
+                    instruction.overwrites = text.unwrap_or_default();
+                }
                 Some(Argument::Op | Argument::For | Argument::Other) | None => {}
             }
         }
@@ -398,6 +416,9 @@ impl Reading {
                 let of = (stream, instruction.number);
                 if name == "met" {
                     self.met.push((of, at));
+                    if instruction.overwrites != Text::default() {
+                        self.overwriting.push((of, instruction.overwrites));
+                    }
                 }
                 self.leaving.extend(event.flows.iter().map(|arrow| (*arrow, of)));
                 self.entering.extend(event.ending_flows.iter().map(|arrow| (*arrow, Entered::Instruction(of))));
@@ -443,7 +464,7 @@ impl Reading {
     }
 
     fn finish(self) -> Recording {
-        let Reading { mut found, met, mut leaving, entering, .. } = self;
+        let Reading { mut found, met, overwriting, mut leaving, entering, .. } = self;
         found.instructions.sort_unstable_by_key(|it| (it.order, it.stream, it.number));
         for (place, instruction) in found.instructions.iter().enumerate() {
             found.streams[instruction.stream as usize].instructions.push(place as u32);
@@ -454,6 +475,11 @@ impl Reading {
         for (of, at) in met {
             if let Some(place) = found.place(of) {
                 found.instructions[place as usize].met = Some(at);
+            }
+        }
+        for (of, streams) in overwriting {
+            if let Some(place) = found.place(of) {
+                found.instructions[place as usize].overwrites = streams;
             }
         }
         leaving.sort_unstable();

@@ -97,8 +97,10 @@ pub struct Idle {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Cause {
-    /// It waited for an instruction of another stream.
+    /// It waited for what an instruction of another stream computes.
     Waited,
+    /// It waited for an instruction of another stream only because its own one overwrites a tensor that the other one uses. With a tensor of its own it would not.
+    Overwrites,
     /// Nothing was submitted to it.
     NotSubmitted,
     /// The host waited for a result; in vain without [`Idle::of`].
@@ -230,7 +232,10 @@ fn stream_time(name: &str, instructions: u64, time: &Time) -> StreamTime {
 fn cause(recording: &Recording, (stream, reason, (ns, times)): (&str, Reason, (u64, u64))) -> Idle {
     let text = |text: Text| recording.text(text).to_owned();
     let (cause, of, at) = match reason {
-        Reason::Waited { stream, name, line } => (Cause::Waited, Some(place(recording, (stream, name, line))), None),
+        Reason::Waited { stream, name, line, overwrites } => {
+            let cause = if overwrites { Cause::Overwrites } else { Cause::Waited };
+            (cause, Some(place(recording, (stream, name, line))), None)
+        }
         Reason::NotSubmitted { until } => (Cause::NotSubmitted, None, until.map(text)),
         Reason::Late { line } => (Cause::Late, None, Some(text(line))),
         Reason::Blocked { why, at, name, line } => {

@@ -43,6 +43,7 @@ impl Display for Idle {
         let of = self.of.as_ref().map(Place::to_string).unwrap_or_default();
         match self.cause {
             Cause::Waited => write!(f, "waited for {of}")?,
+            Cause::Overwrites => write!(f, "waited to overwrite what is used by {of}")?,
             Cause::NotSubmitted => write!(f, "nothing was submitted until {at}")?,
             Cause::HostWaited if self.of.is_none() => write!(f, "the host waited at {at} in vain")?,
             Cause::HostWaited => write!(f, "the host waited at {at} for {of}")?,

@@ -119,7 +119,7 @@ function cause(idle) {
   const times = idle.times > 1 ? `, ${idle.times.toLocaleString('en')} times` : '';
   const of = idle.of === null ? null : place(idle.of);
   const said = {
-    waited: ['waited for ', of], not_submitted: ['nothing was submitted until ', at], late: ['no thread ran ', at, ' yet'],
+    waited: ['waited for ', of], overwrites: ['waited to overwrite what is used by ', of], not_submitted: ['nothing was submitted until ', at], late: ['no thread ran ', at, ' yet'],
     host_waited: of === null ? ['the host waited at ', at, ' in vain'] : ['the host waited at ', at, ' for ', of],
     no_room: ['the host waited at ', at, ' until fewer instructions were pending'], no_memory: ['the host waited at ', at, ' for memory'],
     section: ['the host waited at ', at, ' for the end of a critical section'],

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use streamvm::{DType, Tensor, TimeLimit, TraceConfig, Vm, VmBuilder};
+use streamvm::{DType, InstructionsBuilder, Tensor, TimeLimit, TraceConfig, Vm, VmBuilder};
 use streamvm_report::{Cause, Idle, Recording, Report};
 use streamvm_tests::{CPU, within};
 
@@ -175,4 +175,47 @@ fn a_host_that_waits_in_vain() {
     is_marked(longest.at.as_ref(), "in vain");
     let path = &report.critical_path;
     assert_eq!(path.host_ns + path.late_ns + path.ran_ns, report.total_ns, "{report}");
+}
+
+#[test]
+fn a_tensor_that_two_streams_share_without_need() {
+    for reads in [true, false] {
+        let (report, longest) = report(
+            |builder| builder,
+            move |vm| {
+                let x = ones(vm);
+                let used = if reads { x.read() } else { x.write() };
+                vm.push("slow user", [used], slow).expect("it is submitted"); // slow user
+                x.fill(2.0).expect("it is submitted");
+            },
+        );
+        assert_eq!(longest.cause, Cause::Overwrites, "{report}");
+        let of = longest.of.expect("what it waited for");
+        assert_eq!(of.name, "slow user", "{report}");
+        is_marked(Some(&of.line), "slow user");
+        assert!(report.to_string().contains("waited to overwrite what is used by slow user ("), "{report}");
+    }
+}
+
+/// A sum that is also written over needs the old elements, and what comes after a barrier shares nothing with what came before.
+#[test]
+fn only_what_overwrites_is_said_to() {
+    for barrier in [true, false] {
+        let (report, longest) = report(
+            |builder| builder,
+            move |vm| {
+                let (x, y) = (ones(vm), ones(vm));
+                vm.push("slow", [x.update()], slow).expect("it is submitted");
+                if barrier {
+                    let mut list = InstructionsBuilder::new();
+                    list.barrier();
+                    vm.submit(list.finish()).expect("it is submitted");
+                    y.fill(2.0).expect("it is submitted");
+                } else {
+                    x.add_assign(&y).expect("it is submitted");
+                }
+            },
+        );
+        assert_eq!(longest.cause, Cause::Waited, "{report}");
+    }
 }

@@ -407,7 +407,32 @@ impl<W: Write> TimelineWriter<W> {
             let arguments = &[number, ("for", Argument::Text(self.names(&known)))];
             self.writer.slice(&Slice { track, name: "wait", begin: could, end, arguments, leaves, enters: &[] })?;
         }
-        self.writer.slice(&Slice { track, name: "met", begin: end, end, arguments: &[number], leaves, enters: &enters })
+        let mut arguments: SmallVec<[_; 2]> = SmallVec::from_slice(&[number]);
+        if let Some(overwritten) = self.overwritten(&ran, &known) {
+            arguments.push(("overwrites", Argument::Text(overwritten)));
+        }
+        self.writer.slice(&Slice {
+            track,
+            name: "met",
+            begin: end,
+            end,
+            arguments: &arguments,
+            leaves,
+            enters: &enters,
+        })
+    }
+
+    /// The names of the streams that an instruction waited for only because it overwrites what instructions there use. Of a device that runs commands later this is not
+    /// known: its events come after later instructions, too.
+    fn overwritten(&mut self, ran: &Ran, known: &[(Point, u64)]) -> Option<Text> {
+        let is_overwritten = |point: &Point| {
+            let mut waited = ran.waited.iter().take(32).enumerate();
+            let by_number = self.streams.get(&point.stream).is_some_and(|stream| !stream.launches);
+            by_number && waited.any(|(place, other)| other == point && ran.overwrites >> place & 1 == 1)
+        };
+        let of: SmallVec<[(Point, u64); 4]> =
+            known.iter().copied().filter(|(point, _)| is_overwritten(point)).collect();
+        (!of.is_empty()).then(|| self.names(&of))
     }
 
     /// The names of the streams of some instructions. Perfetto shows one argument of a name.

@@ -174,6 +174,8 @@ pub(crate) struct Ran {
     pub(crate) outcome: Ended,
     /// What it waited for.
     pub(crate) waited: SmallVec<[Point; 2]>,
+    /// Which of the first 32 of these it waited for only because it overwrites what they use, one bit each.
+    pub(crate) overwrites: u32,
 }
 
 /// The name of an instruction.
@@ -243,6 +245,7 @@ impl Timeline {
             ended: self.now(),
             outcome,
             waited: SmallVec::from_slice(task.waited()),
+            overwrites: overwrites(task),
         })
     }
 
@@ -258,6 +261,16 @@ impl Timeline {
         // Wraps after 584 years.
         time.saturating_duration_since(self.zero).as_nanos() as u64
     }
+}
+
+/// [`Ran::overwrites`]: what it waited for and does not read.
+fn overwrites(task: &Task) -> u32 {
+    // These wait for order alone.
+    if matches!(task.what, "wait" | "hostwait" | "barrier" | "sync" | "begin" | "end") {
+        return 0;
+    }
+    let waited = task.waited().iter().take(32).enumerate();
+    waited.fold(0, |bits, (place, point)| bits | u32::from(task.reads().all(|read| read != *point)) << place)
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
