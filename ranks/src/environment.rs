@@ -110,7 +110,7 @@ pub(crate) fn limit(get: impl Fn(&str) -> Option<String>) -> Result<Duration, Ra
 pub(crate) fn end_with_launcher(get: impl Fn(&str) -> Option<String>) {
     #[cfg(target_os = "linux")]
     if let Some(launcher) = get("STREAMVM_LAUNCHER") {
-        use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+        use rustix::process::{Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
         let is_parent = || getppid().is_some_and(|parent| parent.as_raw_nonzero().to_string() == launcher);
         if !is_parent() {
             return;
@@ -119,7 +119,7 @@ pub(crate) fn end_with_launcher(get: impl Fn(&str) -> Option<String>) {
             log::debug!("this rank would go on without its launcher: {error}");
         } else if !is_parent() {
             // It was killed before the system knew.
-            std::process::exit(1);
+            let _cannot_fail = kill_process(getpid(), Signal::TERM);
         }
     }
     #[cfg(not(target_os = "linux"))]
