@@ -79,11 +79,17 @@ fn local(get: &impl Fn(&str) -> Option<String>, wanted: bool) -> Result<Place, R
 /// # Errors
 /// As [`place`].
 pub(crate) fn numbers(get: impl Fn(&str) -> Option<String>) -> Result<Option<(usize, usize)>, RankError> {
-    let number = |names: [&str; 2]| names.iter().find_map(|name| get(name)?.parse::<usize>().ok());
+    let number = |names: &[&str]| names.iter().find_map(|name| get(name)?.parse::<usize>().ok());
     Ok(match place(&get)? {
         Place::Alone => None,
         Place::Local { rank, size, .. } => Some((rank, size)),
-        Place::Mpi => number(["OMPI_COMM_WORLD_RANK", "PMI_RANK"]).zip(number(["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])),
+        Place::Mpi => {
+            let rank = number(&["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "RANK"]);
+            let size = number(&["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", "WORLD_SIZE"]);
+            let what = "the launcher does not say which of how many ranks this is".to_owned();
+            let help = "set RANK and WORLD_SIZE for each rank";
+            Some(rank.zip(size).ok_or(RankError::Environment { what, help })?)
+        }
     })
 }
 

@@ -355,7 +355,7 @@ impl Group {
     }
 
     /// Checks that all ranks have issued the same collectives on this group, in the same order, by eager calls, lists and runs of programs: each rank calls this at the
-    /// same places of its program, such as the end of a step of training. The first call on a group blocks until all ranks make it; the check itself is an instruction. If it fails,
+    /// same places of its program, such as the end of a step of training. Of programs with bounded sizes the bounds are compared, not the sizes of a run. The first call on a group blocks until all ranks make it; the check itself is an instruction. If it fails,
     /// its error names this rank's call and that of a rank that differs, with both lines, and the group cannot be used any longer. Over MPI collectives that hang
     /// because of it cannot be ended, so all ranks are ended some seconds later, unless MPI is fault tolerant. Recorders refuse it: it is called after a run.
     ///

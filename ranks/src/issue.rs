@@ -63,7 +63,6 @@ impl Collective {
         }
         drop(on_lane);
         builder.append(self.after);
-        (self.issued)();
         Ok(())
     }
 }
@@ -73,9 +72,11 @@ impl<'vm> Issue for &'vm Vm {
 
     #[track_caller]
     fn issue(self, collective: Collective) -> Result<Ticket<'vm>, Error> {
-        let mut builder = InstructionsBuilder::new();
+        let (mut builder, issued) = (InstructionsBuilder::new(), collective.issued.clone());
         collective.append_to(&mut builder)?;
-        self.submit(builder.finish())
+        let ticket = self.submit(builder.finish())?;
+        issued();
+        Ok(ticket)
     }
 }
 
@@ -84,7 +85,10 @@ impl Issue for &mut InstructionsBuilder {
 
     #[track_caller]
     fn issue(self, collective: Collective) -> Result<(), Error> {
-        collective.append_to(self)
+        let issued = collective.issued.clone();
+        collective.append_to(self)?;
+        issued();
+        Ok(())
     }
 }
 

@@ -46,11 +46,10 @@ impl Ranks {
         }
     }
 
-    /// The number of this process among the ranks of its job, and their number, as the environment has them, without starting: `None` if it is no rank of a job, or if
-    /// the launcher does not say.
+    /// The number of this process among the ranks of its job, and their number, as the environment has them, without starting: `None` if it is no rank of a job.
     ///
     /// # Errors
-    /// The environment contradicts itself.
+    /// The environment contradicts itself, or its launcher does not say.
     pub fn of_environment() -> Result<Option<(usize, usize)>, RankError> {
         environment::numbers(|name| std::env::var(name).ok())
     }

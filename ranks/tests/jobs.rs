@@ -505,13 +505,25 @@ fn over_mpi_a_rank_that_stops_ends_the_job_after_the_limit() {
     for mpi in Mpi::all() {
         let limit = mpi.variable("STREAMVM_RANKS_TIMEOUT", "STREAMVM_RANKS_TIMEOUT=2");
         let begin = Instant::now();
-        // Ranks do not hold back what comes late, but within the limit.
+        // A rank that comes late, but within the limit, is waited for.
         let (success, text) = mpi.job(3, &limit, &["fault", "slow"]);
         assert!(success && (0..3).all(|rank| text.contains(&format!("rank {rank} of 3: fine"))), "{text}");
         let (success, text) = mpi.job(3, &limit, &["fault", "stop"]);
         assert!(!success && begin.elapsed() < LEARN * 2, "{text}");
         assert!(text.contains("all ranks are ended, because collectives of rank"), "{text}");
         assert!(text.contains("rank 1 did not take part within 2 s"), "{text}");
+    }
+}
+
+#[test]
+fn over_mpi_the_message_of_a_job_that_hangs_names_the_rank_that_is_the_cause() {
+    for mpi in Mpi::all() {
+        let limit = mpi.variable("STREAMVM_RANKS_TIMEOUT", "STREAMVM_RANKS_TIMEOUT=0.5");
+        // A rank whose part is over, and which computes, is not to blame.
+        let (_, text) = mpi.job(3, &limit, &["fault", "stop-reduce"]);
+        assert!(text.contains("hang: rank 1 did not take part within 0.5 s"), "{text}");
+        let (_, text) = mpi.job(3, &limit, &["fault", "skip"]);
+        assert!(text.contains("hang: the group cannot be used any longer: rank 1 has given the group up"), "{text}");
         // Nor do ranks wait for ever that wait for each other.
         let (success, text) = mpi.job(3, &limit, &["fault", "roots"]);
         assert!(!success && text.contains("rank 1 `broadcast from 0 f32[1000] over world (ranks"), "{text}");

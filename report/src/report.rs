@@ -99,7 +99,8 @@ pub struct Idle {
 pub enum Cause {
     /// It waited for what an instruction of another stream computes.
     Waited,
-    /// It waited for an instruction of another stream only because its own one overwrites a tensor that the other one uses. With a tensor of its own it would not.
+    /// It waited for an instruction of another stream only because its own one overwrites what the other one uses: the same tensor, or memory that a tensor which is gone
+    /// has left to a new one. With a tensor of its own, or with the old one kept, it would not.
     Overwrites,
     /// Nothing was submitted to it.
     NotSubmitted,

@@ -12,7 +12,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::base::engine::{Capabilities, InstructionList, MAX_STREAMS, StreamKey, scope};
+use crate::base::engine::{Capabilities, InstructionList, MAX_STREAMS, Step, StreamKey, scope};
 use crate::emit::devices::Devices;
 use crate::emit::programs::{Defined, MAX_ALL_STEPS};
 use crate::emit::{Emitter, HeadersOnly, READ_BACK, Wanted, rounds};
@@ -119,6 +119,8 @@ impl Checker<'_> {
                 self.inner(otherwise);
             }
             StatementKind::IfRank { then, otherwise, .. } => {
+                self.runs_of_one_rank(then);
+                self.runs_of_one_rank(otherwise);
                 self.inner(then);
                 self.inner(otherwise);
             }
@@ -155,6 +157,31 @@ impl Checker<'_> {
             Ok(_) => self.note_stream(READ_BACK, statement),
             Err(error) if error.echo => {}
             Err(error) => self.errors.push(error),
+        }
+    }
+
+    /// Checks that no program with collectives runs in a block that is for some ranks alone.
+    fn runs_of_one_rank(&mut self, block: &Block) {
+        for statement in block {
+            match &statement.kind {
+                StatementKind::Run(run) => {
+                    let program = self.emitter.program(&run.program).ok();
+                    if program.is_some_and(|it| it.program.steps.iter().any(Step::is_collective)) {
+                        let why = "this program has collectives, for which the other ranks would wait";
+                        let error = Diagnostic::new(run.program.span, why);
+                        self.errors.push(error.with_help("put the `run` before the `if rank` or after it"));
+                    }
+                }
+                StatementKind::Repeat { body, .. }
+                | StatementKind::While { body, .. }
+                | StatementKind::Time { body, .. }
+                | StatementKind::Scope { body, .. } => self.runs_of_one_rank(body),
+                StatementKind::If { then, otherwise, .. } => {
+                    self.runs_of_one_rank(then);
+                    self.runs_of_one_rank(otherwise);
+                }
+                _ => {}
+            }
         }
     }
 

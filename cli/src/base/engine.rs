@@ -17,7 +17,7 @@ pub(crate) use streamvm::{
 
 pub(crate) use streamvm::program::{
     BufferRole, CompileOptions, Compiled, CompiledStep, Dependence, Dim, Edge, FusedBy, KeptBy, Located, MOST_DIMS,
-    PassReport, Program, Recorder, SegmentBranch, StepFunction, Storage, ValueId, ValuePlace, ValueRole, compile,
+    PassReport, Program, Recorder, SegmentBranch, Step, StepFunction, Storage, ValueId, ValuePlace, ValueRole, compile,
     compile_reporting, record, record_bounded,
 };
 

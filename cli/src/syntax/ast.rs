@@ -148,7 +148,7 @@ pub fn has_collectives(block: &Block) -> bool {
         | StatementKind::Scope { body, .. } => has_collectives(body),
         StatementKind::Program(program) => has_collectives(&program.body),
         StatementKind::If { then, otherwise, .. } => has_collectives(then) || has_collectives(otherwise),
-        // The parser refuses them in `IfRank`.
+        // The parser refuses them in `IfRank`, and the check those of the programs that run there.
         _ => false,
     })
 }

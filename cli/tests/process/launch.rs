@@ -87,7 +87,9 @@ fn a_launcher_that_is_killed_leaves_no_rank() {
     let text = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap_or_default().trim().to_owned();
     let is_there = |rank: u32| PathBuf::from(format!("/proc/{}/exe", text(&format!("pid-{rank}")))).exists();
     let has_joined = || fs::read_dir(text("folder")).is_ok_and(|mut files| files.next().is_some());
+    let begin = std::time::Instant::now();
     while text("pid-0").is_empty() || !has_joined() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "rank 1 does not start");
         std::thread::sleep(Duration::from_millis(10));
     }
     assert!(is_there(1));
@@ -216,6 +218,10 @@ fn wrong_collectives_of_a_script_are_told_at_their_place() {
         (
             "if rank 0 {\n  let x = fill f32 value 1 on cpu:0\n  all_reduce x sum over world\n}\n",
             "a.svm:1:1: error: all ranks issue",
+        ),
+        (
+            "program p (x i32 4 on cpu:0) -> y {\n  let y = neg x\n  all_reduce y sum over world\n}\nlet x = fill i32 4 value 1 on cpu:0\nif rank 0 {\n  scope \"s\" {\n    let y = run p x\n  }\n}\n",
+            "a.svm:8:17: error: this program has collectives",
         ),
         ("if rank 0 {\n  let x = fill f32 value 1 on cpu:0\n}\nprint x\n", "a.svm:4:7: error: "),
         (

@@ -72,14 +72,14 @@ impl StepFunction {
         StepFunction { order, ..self }
     }
 
-    /// The same function, which tells `f` of each run: the thread that runs the program calls `f` when the instruction of the function is appended, in the order of the
-    /// program, before it returns from the run. A function within a block or a segment is no instruction of its own, and tells nothing.
+    /// The same function, which tells `f` of each run: the thread that runs the program calls `f` once the run has been submitted, or appended to a list, in the order of the
+    /// program, before it returns. A function within a block is no instruction of its own, and tells nothing.
     #[must_use]
     pub fn when_issued(self, f: impl Fn() + Send + Sync + 'static) -> StepFunction {
         StepFunction { issued: Some(Arc::new(f)), ..self }
     }
 
-    /// Tells that its instruction has been appended to the list of a run.
+    /// Tells that a run has issued its instruction.
     pub fn note_issued(&self) {
         if let Some(issued) = &self.issued {
             issued();

@@ -10,6 +10,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use libloading::os::unix::{Library as Loaded, RTLD_GLOBAL, RTLD_NOW};
 use streamvm::DType;
@@ -111,6 +112,12 @@ const TEXT: usize = 8192;
 /// `MPI_IN_PLACE` of both encodings.
 pub(super) const IN_PLACE: *const c_void = std::ptr::without_provenance(1);
 
+/// `MPI_ANY_SOURCE` of both encodings.
+const ANY_SOURCE: c_int = -1;
+
+/// How long the end of MPI waits for short messages that have not been sent.
+const UNSENT: Duration = Duration::from_secs(5);
+
 /// `MPI_STATUS_IGNORE` of both encodings.
 pub(super) const STATUS_IGNORE: *mut c_void = null_mut();
 
@@ -132,6 +139,8 @@ pub(crate) struct Library {
     finished: AtomicBool,
     /// Requests that are not over.
     requests: AtomicUsize,
+    /// Short messages that may not have been sent yet.
+    sent: Mutex<Vec<(Handle, *mut [u8])>>,
 }
 
 // SAFETY: the functions may be called from any thread, one at a time, which `calls` guarantees. Handles are values.
@@ -200,6 +209,7 @@ impl Library {
             lost: AtomicBool::new(false),
             finished: AtomicBool::new(false),
             requests: AtomicUsize::new(0),
+            sent: Mutex::default(),
         };
         let serialized = match encoding {
             Encoding::Standard => 2048,
@@ -301,6 +311,88 @@ impl Library {
         Ok(())
     }
 
+    /// Sends a short message, or nothing once the program has finished on this rank. One that cannot be sent is left out.
+    pub(super) fn send(&self, bytes: Box<[u8]>, to: c_int, tag: c_int, communicator: Handle) {
+        let (count, mut request) = (bytes.len() as c_int, self.no_request());
+        let mpi = self.lock();
+        if self.finished.load(Ordering::Relaxed) {
+            return;
+        }
+        let bytes = Box::into_raw(bytes);
+        // SAFETY: the bytes stay until the request is over, or for ever.
+        let code =
+            unsafe { (mpi.isend)(bytes.cast::<c_void>(), count, self.byte(), to, tag, communicator, &raw mut request) };
+        drop(mpi);
+        match code {
+            0 => self.sent.lock().unwrap_or_else(PoisonError::into_inner).push((request, bytes)),
+            // SAFETY: the box from above, which nothing uses.
+            _ => drop(unsafe { Box::from_raw(bytes) }),
+        }
+    }
+
+    /// Lets go of the messages that have been sent. Returns whether some have not.
+    pub(super) fn forget_sent(&self) -> bool {
+        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        sent.retain_mut(|(request, bytes)| {
+            let mut over = 0;
+            // SAFETY: a request that is not over, and a place for the answer.
+            let code = unsafe { (self.lock().test)(request, &raw mut over, STATUS_IGNORE) };
+            if code == 0 && over != 0 {
+                // SAFETY: the box of `send`, which MPI uses no longer.
+                drop(unsafe { Box::from_raw(*bytes) });
+            }
+            code == 0 && over == 0
+        });
+        !sent.is_empty()
+    }
+
+    /// Receives the short messages of this length that have come from a rank, or from any. `None` once the program has finished on this rank.
+    pub(super) fn receive_all<const BYTES: usize>(
+        &self,
+        from: Option<c_int>,
+        tag: c_int,
+        communicator: Handle,
+        came: &mut Vec<[u8; BYTES]>,
+    ) -> Option<()> {
+        let from = from.unwrap_or(ANY_SOURCE);
+        loop {
+            let mpi = self.lock();
+            if self.finished.load(Ordering::Relaxed) {
+                return None;
+            }
+            let mut found = 0;
+            // SAFETY: a communicator of this library, and a place for the answer.
+            let code = unsafe { (mpi.iprobe)(from, tag, communicator, &raw mut found, STATUS_IGNORE) };
+            if code != 0 || found == 0 {
+                return Some(());
+            }
+            let mut bytes = [0; BYTES];
+            let data = bytes.as_mut_ptr().cast();
+            // SAFETY: such a message has come, which nobody else receives, because the lock is held; it has at most these bytes, or the call fails.
+            let code = unsafe { (mpi.recv)(data, BYTES as c_int, self.byte(), from, tag, communicator, STATUS_IGNORE) };
+            if code == 0 {
+                came.push(bytes);
+            }
+        }
+    }
+
+    /// The number of this rank in a communicator, and that of all.
+    ///
+    /// # Errors
+    /// MPI refuses.
+    pub(super) fn rank_and_size(&self, communicator: Handle) -> Result<(usize, usize), RankError> {
+        let (mut rank, mut size) = (0, 0);
+        let functions = self.lock();
+        // SAFETY: a communicator of this library, with a place for the answer.
+        let ranked = unsafe { (functions.comm_rank)(communicator, &raw mut rank) };
+        // SAFETY: as above.
+        let sized = unsafe { (functions.comm_size)(communicator, &raw mut size) };
+        drop(functions);
+        self.check("MPI_Comm_rank", 0, ranked)?;
+        self.check("MPI_Comm_size", 0, sized)?;
+        Ok((rank as usize, size as usize))
+    }
+
     /// Counts a request that was made.
     pub(super) fn request_begins(&self) {
         self.requests.fetch_add(1, Ordering::AcqRel);
@@ -322,6 +414,10 @@ impl Library {
     /// # Errors
     /// MPI refuses.
     pub(crate) fn finalise(&self) -> Result<(), RankError> {
+        let begin = Instant::now();
+        while self.forget_sent() && begin.elapsed() < UNSENT {
+            std::thread::yield_now();
+        }
         let functions = self.lock();
         if self.requests.load(Ordering::Acquire) > 0 {
             let what = "collectives are under way".to_owned();

@@ -5,24 +5,24 @@
 //! Each collective is a nonblocking call of MPI, whose request the thread of the collective streams polls. Each group has a communicator of its own
 //! (`MPI_Comm_dup`), so that calls of the program to MPI cannot meet ours. Groups are made of the job's ranks over one more communicator, which no failure revokes.
 
-mod late;
 mod library;
+mod notice;
+mod watch;
 
 use std::ffi::{c_int, c_void};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::Write;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use streamvm::FnError;
 use streamvm::ep::Operation;
 
 use crate::transport::{Capabilities, Communicator, RankError, Transfer, Verb};
-use late::{Inquiry, LOOK_EVERY};
 pub(crate) use library::Library;
 use library::{Handle, IN_PLACE, STATUS_IGNORE};
+use watch::{Inquiry, Job, UnderWay, Waits, hash_of};
 
 /// How long the ranks of a group whose collectives hang may take to end by themselves.
 const GRACE: Duration = Duration::from_secs(3);
@@ -37,8 +37,7 @@ struct Shared {
     library: Arc<Library>,
     /// A communicator of this group alone. It is never freed, because that would take all ranks.
     communicator: Handle,
-    /// A communicator of all ranks of the job, over which groups are made.
-    job: Handle,
+    job: Arc<Job>,
     /// The number in the job of each rank of the group.
     in_job: Vec<c_int>,
     /// Tells apart the groups of a job.
@@ -49,6 +48,10 @@ struct Shared {
     limit: Duration,
     /// Collectives started so far.
     calls: AtomicU64,
+    /// Requests started so far.
+    requests: AtomicU64,
+    /// Requests that are not over, the oldest first.
+    under_way: Mutex<Vec<UnderWay>>,
     inquiry: Mutex<Inquiry>,
     /// Why the group cannot be used any longer, and since when.
     broken: Mutex<Option<(RankError, Instant)>>,
@@ -76,32 +79,35 @@ impl Mpi {
             Ok(communicator)
         };
         let (job, communicator) = (another()?, another()?);
-        Mpi::of(library, (job, communicator), 0, limit)
+        Mpi::of(Job::begin(library.clone(), job, limit)?, communicator, 0)
     }
 
     /// # Errors
     /// MPI refuses.
-    fn of(
-        library: Arc<Library>,
-        (job, communicator): (Handle, Handle),
-        identity: u64,
-        limit: Duration,
-    ) -> Result<Mpi, RankError> {
+    fn of(job: Arc<Job>, communicator: Handle, identity: u64) -> Result<Mpi, RankError> {
+        let (library, limit) = (job.library.clone(), job.limit);
         library.return_errors_of(communicator)?;
-        let (mut rank, mut size) = (0, 0);
-        let functions = library.lock();
-        // SAFETY: a communicator of this library, with a place for the answer.
-        let ranked = unsafe { (functions.comm_rank)(communicator, &raw mut rank) };
-        // SAFETY: as above.
-        let sized = unsafe { (functions.comm_size)(communicator, &raw mut size) };
-        drop(functions);
-        library.check("MPI_Comm_rank", 0, ranked)?;
-        library.check("MPI_Comm_size", 0, sized)?;
-        let (rank, size, calls) = (rank as usize, size as usize, AtomicU64::new(0));
-        let in_job = library.ranks_in(communicator, job, size)?;
+        let (rank, size) = library.rank_and_size(communicator)?;
+        let in_job = library.ranks_in(communicator, job.communicator, size)?;
+        let (calls, requests, under_way) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::default());
         let (inquiry, broken) = (Mutex::default(), Mutex::default());
-        let shared = Shared { library, communicator, job, in_job, identity, rank, size, limit, calls, inquiry, broken };
-        Ok(Mpi { shared: Arc::new(shared) })
+        let shared = Arc::new(Shared {
+            library,
+            communicator,
+            job,
+            in_job,
+            identity,
+            rank,
+            size,
+            limit,
+            calls,
+            requests,
+            under_way,
+            inquiry,
+            broken,
+        });
+        shared.job.add(&shared);
+        Ok(Mpi { shared })
     }
 
     /// What tells a group apart that is made of this one.
@@ -116,15 +122,15 @@ impl Mpi {
     fn meet(&self, members: &[usize], identity: u64) -> Result<(), RankError> {
         let Some((&first, others)) = members.split_first() else { return Ok(()) };
         let Shared { library, job, in_job, limit, size, rank: me, .. } = &*self.shared;
-        let (tag, begin) = (tag(identity), Instant::now());
+        let (tag, begin, job) = (tag(identity), Instant::now(), job.communicator);
         let message = |receives: bool, peer: usize| -> Result<(), RankError> {
             let (mut request, mut nothing) = (library.no_request(), 0u8);
             let (data, byte, made) = ((&raw mut nothing).cast::<c_void>(), library.byte(), &raw mut request);
             let mut code = match receives {
                 // SAFETY: a message without elements, whose address is not used.
-                true => unsafe { (library.lock().irecv)(data, 0, byte, in_job[peer], tag, *job, made) },
+                true => unsafe { (library.lock().irecv)(data, 0, byte, in_job[peer], tag, job, made) },
                 // SAFETY: as above.
-                false => unsafe { (library.lock().isend)(data, 0, byte, in_job[peer], tag, *job, made) },
+                false => unsafe { (library.lock().isend)(data, 0, byte, in_job[peer], tag, job, made) },
             };
             let mut over = 0;
             while code == 0 && over == 0 {
@@ -133,7 +139,12 @@ impl Mpi {
                 if over == 0 && begin.elapsed() > *limit {
                     // The request stays; MPI does not end while it is there.
                     library.note_loss();
-                    return Err(RankError::NotJoined { ranks: vec![peer], size: *size, limit: *limit });
+                    let (ranks, limit) = (vec![peer], *limit);
+                    // The first one alone knows who is missing.
+                    return Err(match *me == first {
+                        true => RankError::NotJoined { ranks, size: *size, limit },
+                        false => RankError::Broken(format!("a member has not come within {} s", limit.as_secs_f64())),
+                    });
                 }
                 std::thread::yield_now();
             }
@@ -148,6 +159,37 @@ impl Mpi {
         }
         message(false, first)?;
         message(true, first)
+    }
+}
+
+impl Mpi {
+    /// Blocks until all ranks of the group that are not lost have called this for the same `serial`. `MPIX_Comm_shrink` would wait for one that is only late, with the lock of
+    /// the library held.
+    ///
+    /// # Errors
+    /// A rank does not come in time.
+    fn meet_living(&self, serial: u64) -> Result<(), RankError> {
+        let Shared { library, job, in_job, limit, size, rank, .. } = &*self.shared;
+        let (tag, begin) = (tag(self.identity(&[], serial)), Instant::now());
+        let others = || (0..*size).filter(|other| other != rank);
+        others().for_each(|other| library.send(Box::new([0; 1]), in_job[other], tag, job.communicator));
+        let mut missing: Vec<usize> = others().collect();
+        loop {
+            let gone = self.shared.failed_ranks();
+            missing.retain(|other| {
+                let mut came: Vec<[u8; 1]> = Vec::new();
+                let runs = library.receive_all(Some(in_job[*other]), tag, job.communicator, &mut came);
+                runs.is_some() && came.is_empty() && !gone.contains(other)
+            });
+            library.forget_sent();
+            if missing.is_empty() {
+                return Ok(());
+            }
+            if begin.elapsed() > *limit {
+                return Err(RankError::NotJoined { ranks: missing, size: *size, limit: *limit });
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
@@ -171,12 +213,11 @@ impl Shared {
     fn failure(&self, call: &'static str, code: c_int) -> RankError {
         let gone = self.failed_ranks();
         let plain = self.library.check(call, self.rank, code).err();
-        let known = self.broken.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = self.broken();
         let error = match (plain, known) {
             _ if !gone.is_empty() => RankError::Gone { ranks: gone, left: false, me: self.rank },
-            // This request has waited in vain itself.
-            (_, Some((known @ (RankError::Late { .. } | RankError::Order { .. }), _))) => known,
-            (_, Some((known, _))) => RankError::Broken(known.to_string()),
+            // The group was given up while this request was under way.
+            (_, Some((known, _))) => known,
             (Some(plain), None) => plain,
             (None, None) => RankError::Broken(format!("{call} returned {code}")),
         };
@@ -217,33 +258,47 @@ impl Shared {
     /// # Errors
     /// The group cannot be used any longer.
     fn check(&self) -> Result<(), RankError> {
-        match &*self.broken.lock().unwrap_or_else(PoisonError::into_inner) {
+        match self.broken() {
+            Some((error @ RankError::Broken(_), _)) => Err(error),
             Some((error, _)) => Err(RankError::Broken(error.to_string())),
             None => Ok(()),
         }
     }
 
-    /// Whether the group has waited for ranks that are late, or that call something else.
-    fn is_late(&self) -> bool {
-        let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
-        matches!(&*broken, Some((RankError::Late { .. } | RankError::Order { .. }, _)))
+    /// Why the group cannot be used any longer, and since when.
+    fn broken(&self) -> Option<(RankError, Instant)> {
+        self.broken.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Ends the job if the group is broken for so long that its hanging operations will not end.
-    fn end_hanging(&self) {
-        let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some((error, since)) = broken
-            && self.library.faults.is_none()
-            && since.elapsed() > GRACE
-        {
-            // Programs may have no logger, and this is the last that the process says.
-            let _cannot_be_said = writeln!(
-                std::io::stderr(),
-                "all ranks are ended, because collectives of rank {} hang: {error}",
-                self.rank
-            );
-            self.library.abort();
-        }
+    fn inquiry(&self) -> MutexGuard<'_, Inquiry> {
+        self.inquiry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, Vec<UnderWay>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The oldest request that is not over.
+    fn oldest(&self) -> Option<UnderWay> {
+        self.under_way().first().cloned()
+    }
+
+    fn is_under_way(&self, id: u64) -> bool {
+        self.under_way().iter().any(|it| it.id == id)
+    }
+
+    /// Collectives that this rank has started.
+    fn started(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// The collective that is under way: the hash and the text of its call.
+    fn current(&self) -> Option<(u64, String)> {
+        let under_way = self.under_way();
+        under_way.iter().find_map(|it| match &it.waits {
+            Waits::ForAll { text, .. } => Some((hash_of(text), text.clone())),
+            Waits::ForMessage { .. } => None,
+        })
     }
 
     /// # Errors
@@ -344,17 +399,18 @@ impl Communicator for Mpi {
         self.shared.library.check_running()?;
         // SAFETY: the caller's promise.
         let (call, request) = unsafe { self.shared.begin(&transfer) }?;
-        let number = match transfer.verb {
-            Verb::Send(_) | Verb::Receive(_) => 0,
-            _ => self.shared.calls.fetch_add(1, Ordering::Relaxed),
-        };
-        let (shared, began) = (self.shared.clone(), Instant::now());
-        let (looked, failed, over) = (began, None, false);
-        Ok(Box::new(Request { shared, transfer, number, request, call, began, looked, failed, over }))
+        let waits = Waits::of(&transfer, || self.shared.calls.fetch_add(1, Ordering::Relaxed));
+        let (shared, id) = (self.shared.clone(), self.shared.requests.fetch_add(1, Ordering::Relaxed));
+        shared.under_way().push(UnderWay { id, began: Instant::now(), waits });
+        Ok(Box::new(Request { shared, transfer, id, request, call, failed: None, over: false }))
     }
 
     fn give_up(&self, why: &RankError) {
-        self.shared.fail(why.clone());
+        // All ranks see by themselves that they differ.
+        match why {
+            RankError::Order { .. } => self.shared.fail(why.clone()),
+            _ => self.shared.tell_and_fail(why.clone()),
+        };
     }
 
     fn failure(&self, of: &[usize]) -> Option<RankError> {
@@ -372,26 +428,21 @@ impl Communicator for Mpi {
             let what = "this MPI ends the whole job when a rank is lost".to_owned();
             return Err(RankError::Environment { what, help: "start it by Open MPI's `mpirun --with-ft ulfm`" });
         };
-        let broken = self.shared.broken.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some((RankError::Late { ranks, limit, .. }, _)) = broken {
-            let gone = self.shared.failed_ranks();
-            let ranks: Vec<usize> = ranks.into_iter().filter(|rank| !gone.contains(rank)).collect();
-            if !ranks.is_empty() {
-                return Err(RankError::NotJoined { ranks, size: self.shared.size, limit });
-            }
-        }
+        self.meet_living(serial)?;
         let mut communicator = null_mut();
         let locked = library.lock();
         // SAFETY: a communicator of this library, and a place for the answer.
         let code = unsafe { (faults.shrink)(self.shared.communicator, &raw mut communicator) };
         drop(locked);
         library.check("MPIX_Comm_shrink", self.shared.rank, code)?;
-        let Shared { job, limit, .. } = *self.shared;
-        Ok(Box::new(Mpi::of(library.clone(), (job, communicator), self.identity(&[], serial), limit)?))
+        let (_, size) = library.rank_and_size(communicator)?;
+        let left = library.ranks_in(communicator, self.shared.communicator, size)?;
+        let left: Vec<usize> = left.into_iter().map(|rank| rank as usize).collect();
+        Ok(Box::new(Mpi::of(self.shared.job.clone(), communicator, self.identity(&left, u64::MAX - 1))?))
     }
 
     fn subgroup(&self, members: &[usize], serial: u64) -> Result<Box<dyn Communicator>, RankError> {
-        let Shared { library, rank, job, in_job, limit, .. } = &*self.shared;
+        let Shared { library, rank, job, in_job, .. } = &*self.shared;
         library.check_running()?;
         let identity = self.identity(members, serial);
         self.meet(members, identity)?;
@@ -399,14 +450,15 @@ impl Communicator for Mpi {
         let (mut all, mut some, mut communicator) = (null_mut(), null_mut(), null_mut());
         let mpi = library.lock();
         // SAFETY: a communicator of this library, with a place for the answer.
-        let mut code = unsafe { (mpi.comm_group)(*job, &raw mut all) };
+        let mut code = unsafe { (mpi.comm_group)(job.communicator, &raw mut all) };
         if code == 0 {
             // SAFETY: the list has that many ranks, all in the group.
             code = unsafe { (mpi.group_incl)(all, ranks.len() as c_int, ranks.as_ptr(), &raw mut some) };
         }
         if code == 0 {
+            let made = &raw mut communicator;
             // SAFETY: the group has ranks of the communicator alone; there is a place for the answer.
-            code = unsafe { (mpi.comm_create_group)(*job, some, tag(identity), &raw mut communicator) };
+            code = unsafe { (mpi.comm_create_group)(job.communicator, some, tag(identity), made) };
             // SAFETY: a group that this function has made, which is freed once.
             unsafe { (mpi.group_free)(&raw mut some) };
         }
@@ -416,27 +468,23 @@ impl Communicator for Mpi {
         }
         drop(mpi);
         library.check("MPI_Comm_create_group", *rank, code)?;
-        Ok(Box::new(Mpi::of(library.clone(), (*job, communicator), identity, *limit)?))
+        Ok(Box::new(Mpi::of(job.clone(), communicator, identity)?))
     }
 }
 
 /// The tag of the messages and calls that make a group. Tags are at least 32,767 in every MPI.
 fn tag(identity: u64) -> c_int {
-    (identity % 16_000) as c_int
+    (identity % watch::TAG as u64) as c_int
 }
 
 /// A request of MPI.
 struct Request {
     shared: Arc<Shared>,
     transfer: Transfer,
-    /// The number of the collective in its group.
-    number: u64,
+    id: u64,
     request: Handle,
     /// The function of MPI that has made it.
     call: &'static str,
-    began: Instant,
-    /// When it was last asked whether others are late.
-    looked: Instant,
     /// The code with which it has failed, and when.
     failed: Option<(c_int, Instant)>,
     over: bool,
@@ -452,8 +500,8 @@ impl Operation for Request {
         if let Some((code, since)) = self.failed {
             // Another rank has seen the loss of a rank first, and revoked the group. The library learns a little later which rank it was.
             self.shared.library.progress();
-            self.look();
-            let known = self.shared.is_late() || !self.shared.failed_ranks().is_empty() || since.elapsed() > GRACE;
+            let known =
+                self.shared.broken().is_some() || !self.shared.failed_ranks().is_empty() || since.elapsed() > GRACE;
             return if known { Err(self.shared.failure(self.call, code).into()) } else { Ok(false) };
         }
         let (mut over, mut status) = (0, Status([0; 16]));
@@ -463,6 +511,7 @@ impl Operation for Request {
         if !self.over && (code != 0 || over != 0) {
             self.over = true;
             library.request_ends();
+            self.shared.under_way().retain(|it| it.id != self.id);
         }
         if code == 0 && over != 0 && matches!(self.transfer.verb, Verb::Receive(_)) {
             let (mut count, bytes) = (0, self.transfer.part_bytes());
@@ -471,7 +520,7 @@ impl Operation for Request {
                 unsafe { (library.lock().get_count)((&raw const status).cast(), library.byte(), &raw mut count) };
             if counted == 0 && count as usize != bytes {
                 let what = format!("`{}` expects {bytes} bytes, and {count} have come", self.transfer.what());
-                return Err(self.shared.fail(RankError::Argument(what)).into());
+                return Err(self.shared.tell_and_fail(RankError::Argument(what)).into());
             }
         }
         if code != 0 && self.shared.library.faults.is_some() {
@@ -481,27 +530,7 @@ impl Operation for Request {
         if code != 0 {
             return Err(self.shared.failure(self.call, code).into());
         }
-        if over == 0 {
-            self.look();
-        }
         Ok(over != 0)
-    }
-}
-
-impl Request {
-    /// Has the group fail if this request waits for a rank that is late. What is under way then fails where MPI is fault tolerant, or the job is ended.
-    fn look(&mut self) {
-        let now = Instant::now();
-        if now.duration_since(self.looked) < LOOK_EVERY {
-            return;
-        }
-        self.looked = now;
-        if self.shared.check().is_ok()
-            && let Some(error) = self.shared.late(self.began, &self.transfer, self.number)
-        {
-            self.shared.fail(error);
-        }
-        self.shared.end_hanging();
     }
 }
 

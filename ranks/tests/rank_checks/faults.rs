@@ -68,6 +68,18 @@ pub(crate) fn run(ranks: Ranks, vm: &Vm, name: &str, arguments: &[&str]) -> Resu
             }
             sum
         }
+        "stop-reduce" if guilty => {
+            kill(rustix::process::Signal::STOP)?;
+            return Ok(());
+        }
+        "stop-reduce" => {
+            let sum = world.reduce(vm, &x, Reduction::Sum, 0)?;
+            sum.unwrap_or_else(|| {
+                // The part of this rank is over at once.
+                std::thread::sleep(Duration::from_secs(60));
+                x.clone()
+            })
+        }
         "stop" if guilty => {
             kill(rustix::process::Signal::STOP)?;
             return Ok(());
@@ -116,10 +128,18 @@ pub(crate) fn run(ranks: Ranks, vm: &Vm, name: &str, arguments: &[&str]) -> Resu
     }
     if name == "stop" {
         // A rank that is stopped is still there.
+        let shrunk = all.shrink().map(drop).expect_err("rank 1 is there").to_string();
+        if !shrunk.contains("rank 1 did not join") {
+            return Err(shrunk.into());
+        }
         let others: Vec<usize> = (0..world.size()).filter(|&rank| rank != 1).collect();
         ok(vm, &there(&all.subgroup(&others)?)?)?;
     }
     println!("rank {} of {}: fine", world.rank(), world.size());
+    if name == "skip" && guilty && !world.capabilities().survives_loss {
+        // The end of this process ends the job: the others shall say what they see.
+        std::thread::sleep(Duration::from_secs(60));
+    }
     // Nothing is under way where the ranks have checked before that they call the same.
     if world.capabilities().survives_loss || matches!(name, "order" | "shape") {
         ranks.finish()?;

@@ -426,9 +426,10 @@ impl<W: Write> TimelineWriter<W> {
     /// known: its events come after later instructions, too.
     fn overwritten(&mut self, ran: &Ran, known: &[(Point, u64)]) -> Option<Text> {
         let is_overwritten = |point: &Point| {
-            let mut waited = ran.waited.iter().take(32).enumerate();
+            let mut of_stream = ran.waited.iter().enumerate().filter(|(_, other)| other.stream == point.stream);
             let by_number = self.streams.get(&point.stream).is_some_and(|stream| !stream.launches);
-            by_number && waited.any(|(place, other)| other == point && ran.overwrites >> place & 1 == 1)
+            // On an unordered stream it may wait for several instructions.
+            by_number && of_stream.all(|(place, _)| place < 32 && ran.overwrites >> place & 1 == 1)
         };
         let of: SmallVec<[(Point, u64); 4]> =
             known.iter().copied().filter(|(point, _)| is_overwritten(point)).collect();

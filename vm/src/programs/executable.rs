@@ -11,7 +11,9 @@ use streamvm_instructions::{
     BuildError, Error, InstructionList, InstructionsBuilder, Issued, Kind, Lane, LaunchOptions, Place, ProgramError,
     Resource, Single, Tensor, WaitFor, copy_stream,
 };
-use streamvm_program::{BufferRole, Compiled, Located, Port, Program, Results, SegmentUse, Storage, Work};
+use streamvm_program::{
+    BufferRole, Compiled, Located, Port, Program, Results, SegmentUse, StepFunction, Storage, Work,
+};
 use streamvm_stream::{StreamKey, StreamType, WaitKind};
 
 use crate::engine::core::Engine;
@@ -146,6 +148,7 @@ impl Executable {
             _ => {
                 let mut list = self.list_of(&run)?;
                 engine.submit(&mut list, Full::Blocks, &mut submitted)?;
+                self.note_issued();
             }
         }
         engine.failures.log_unseen();
@@ -208,7 +211,15 @@ impl Executable {
         };
         let (list, results) = append().map_err(|error| self.refused(error, feeds, site))?;
         builder.append(list);
+        self.note_issued();
         Ok(results)
+    }
+
+    /// Tells the functions of the program that a run has issued them.
+    pub(super) fn note_issued(&self) {
+        let compiled = &self.inner.compiled;
+        let functions = compiled.segments().iter().filter_map(|segment| compiled.function_of(segment));
+        functions.for_each(StepFunction::note_issued);
     }
 
     /// The instructions of a run, a segment after the other.
@@ -358,9 +369,7 @@ impl Executable {
             let Some(function) = function else { return list.push(stream, Kind::Touch, uses, site) };
             let (role, body) = (self.inner.segments[number].role(), Some(self.inner.code(number, run.number)));
             let name = format!("{} of {}", function.name(), self.name_of(run)).into();
-            list.push(stream, Kind::Function { role, name, body }, uses, site)?;
-            function.note_issued();
-            return Ok(());
+            return list.push(stream, Kind::Function { role, name, body }, uses, site);
         }
         if segment.is_section_mark() {
             let step = compiled.step(segment.steps.start);

@@ -155,6 +155,9 @@ impl Executable {
             let started = Instant::now();
             let mut submitted = Submitted::default();
             engine.submit(&mut list, Full::Blocks, &mut submitted)?;
+            if let Some(function) = compiled.function_of(segment) {
+                function.note_issued();
+            }
             pending.push(submitted);
             if let Some(step) = &mut watched {
                 wait(&engine, &mut pending)?;

@@ -25,7 +25,7 @@ pub(crate) struct Embed {
 impl Embed {
     pub(crate) fn run(&self) -> Result<(), Error> {
         let texts = read_texts(&self.input)?;
-        let (number, all) = Ranks::of_environment()?.unwrap_or((0, 1));
+        let (number, _) = Ranks::of_environment()?.unwrap_or((0, 1));
         let output = if number == 0 { Some(Output::create(&self.output, &self.input)?) } else { None };
         let model = self.model.read()?;
         let ranks = Ranks::start()?;
@@ -33,14 +33,14 @@ impl Embed {
         let mut progress = Progress::new("texts", texts.len().div_ceil(world.size()));
         let batch = self.model.batch.into();
         let rows = embed_by_ranks(&model.vm, &model.bert, &model.tokens, &texts, batch, world, |passed| {
-            if number == 0 {
+            if world.rank() == 0 {
                 progress.tell(passed);
             }
         })?;
         if let (Some(rows), Some(output)) = (rows, output) {
             let size = model.bert.size();
             output.write(|file| write_npy(file, &rows, size))?;
-            let by = if all > 1 { format!(" of {all} ranks") } else { String::new() };
+            let by = if world.size() > 1 { format!(" of {} ranks", world.size()) } else { String::new() };
             // The embeddings are written, also if nobody reads this line.
             let _ = writeln!(
                 io::stdout(),
