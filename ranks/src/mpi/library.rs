@@ -8,7 +8,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -141,6 +141,8 @@ pub(crate) struct Library {
     requests: AtomicUsize,
     /// Short messages that may not have been sent yet.
     sent: Mutex<Vec<(Handle, *mut [u8])>>,
+    /// The communicator whose ranks watch each other; null without one.
+    watched: AtomicPtr<c_void>,
 }
 
 // SAFETY: the functions may be called from any thread, one at a time, which `calls` guarantees. Handles are values.
@@ -210,10 +212,11 @@ impl Library {
             finished: AtomicBool::new(false),
             requests: AtomicUsize::new(0),
             sent: Mutex::default(),
+            watched: AtomicPtr::default(),
         };
-        let serialized = match encoding {
-            Encoding::Standard => 2048,
-            Encoding::OpenMpi => 2,
+        let (serialized, multiple) = match encoding {
+            Encoding::Standard => (2048, 4096),
+            Encoding::OpenMpi => (2, 3),
         };
         let (mut before, mut level) = (0, 0);
         let calls = &library.functions;
@@ -227,11 +230,18 @@ impl Library {
             // SAFETY: it is initialised.
             library.check("MPI_Query_thread", 0, unsafe { (calls.query_thread)(&raw mut level) })?;
         }
-        if level < serialized {
-            let help = "initialise MPI with MPI_THREAD_SERIALIZED or more, or use a build of MPI that supports it";
+        // A program that has initialised it calls it at any time, beside the threads of this crate.
+        let (needed, help) = match before {
+            0 => (serialized, "use a build of MPI that supports MPI_THREAD_SERIALIZED"),
+            _ => (multiple, "initialise MPI with MPI_THREAD_MULTIPLE, or let `Ranks::start` initialise it"),
+        };
+        if level < needed {
             // It is initialised, and stays loaded.
             std::mem::forget(library);
-            return Err(RankError::Environment { what: "MPI allows calls from one thread alone".to_owned(), help });
+            return Err(RankError::Environment {
+                what: "MPI does not allow the calls of several threads that ranks need".to_owned(),
+                help,
+            });
         }
         let mut text = vec![0u8; TEXT];
         let mut length = 0;
@@ -335,8 +345,13 @@ impl Library {
         let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
         sent.retain_mut(|(request, bytes)| {
             let mut over = 0;
+            let mpi = self.lock();
+            if self.finished.load(Ordering::Relaxed) {
+                return true;
+            }
             // SAFETY: a request that is not over, and a place for the answer.
-            let code = unsafe { (self.lock().test)(request, &raw mut over, STATUS_IGNORE) };
+            let code = unsafe { (mpi.test)(request, &raw mut over, STATUS_IGNORE) };
+            drop(mpi);
             if code == 0 && over != 0 {
                 // SAFETY: the box of `send`, which MPI uses no longer.
                 drop(unsafe { Box::from_raw(*bytes) });
@@ -357,7 +372,7 @@ impl Library {
         let from = from.unwrap_or(ANY_SOURCE);
         loop {
             let mpi = self.lock();
-            if self.finished.load(Ordering::Relaxed) {
+            if self.finished.load(Ordering::Relaxed) || self.is_over() {
                 return None;
             }
             let mut found = 0;
@@ -414,9 +429,10 @@ impl Library {
     /// # Errors
     /// MPI refuses.
     pub(crate) fn finalise(&self) -> Result<(), RankError> {
+        self.await_others();
         let begin = Instant::now();
         while self.forget_sent() && begin.elapsed() < UNSENT {
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_millis(1));
         }
         let functions = self.lock();
         if self.requests.load(Ordering::Acquire) > 0 {
@@ -429,6 +445,32 @@ impl Library {
         }
         // SAFETY: MPI is initialised and not finalised; the caller has no operation under way.
         self.check("MPI_Finalize", 0, unsafe { (functions.finalize)() })
+    }
+
+    /// Notes the communicator whose ranks watch each other.
+    pub(super) fn watched(&self, communicator: Handle) {
+        self.watched.store(communicator, Ordering::Release);
+    }
+
+    /// Blocks until all ranks are at their end, or one is lost. In `MPI_Finalize` a rank would answer nobody who asks where it is.
+    fn await_others(&self) {
+        let communicator = self.watched.load(Ordering::Acquire);
+        if communicator.is_null() || self.is_over() || self.requests.load(Ordering::Acquire) > 0 {
+            return;
+        }
+        let (mut request, mut over) = (self.no_request(), 0);
+        // SAFETY: a communicator of this library, which nothing else has a collective on, and a place for the request.
+        let mut code = unsafe { (self.lock().ibarrier)(communicator, &raw mut request) };
+        while code == 0 && over == 0 && !self.lost.load(Ordering::Relaxed) {
+            // SAFETY: a request that is not over, and a place for the answer.
+            code = unsafe { (self.lock().test)(&raw mut request, &raw mut over, STATUS_IGNORE) };
+            if over == 0 {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+        if code != 0 && self.faults.is_some() {
+            self.note_loss();
+        }
     }
 
     /// Ends all ranks of the job.

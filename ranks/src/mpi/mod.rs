@@ -44,10 +44,11 @@ struct Shared {
     identity: u64,
     rank: usize,
     size: usize,
-    /// How long a rank waits for others.
-    limit: Duration,
+    /// The communicator of which subgroups are made, without ranks that are lost; no failure of a group revokes it. And the number there of each rank of the group.
+    maker: Handle,
+    in_maker: Vec<c_int>,
     /// Collectives started so far.
-    calls: AtomicU64,
+    calls: Arc<AtomicU64>,
     /// Requests started so far.
     requests: AtomicU64,
     /// Requests that are not over, the oldest first.
@@ -75,21 +76,22 @@ impl Mpi {
             // SAFETY: MPI is initialised; the world is a communicator.
             let code = unsafe { (library.lock().comm_dup)(library.world(), &raw mut communicator) };
             library.check("MPI_Comm_dup", 0, code)?;
-            library.return_errors_of(communicator)?;
             Ok(communicator)
         };
         let (job, communicator) = (another()?, another()?);
-        Mpi::of(Job::begin(library.clone(), job, limit)?, communicator, 0)
+        library.return_errors_of(job)?;
+        Mpi::of(Job::begin(library.clone(), job, limit)?, (job, communicator), 0)
     }
 
     /// # Errors
     /// MPI refuses.
-    fn of(job: Arc<Job>, communicator: Handle, identity: u64) -> Result<Mpi, RankError> {
-        let (library, limit) = (job.library.clone(), job.limit);
+    fn of(job: Arc<Job>, (maker, communicator): (Handle, Handle), identity: u64) -> Result<Mpi, RankError> {
+        let library = job.library.clone();
         library.return_errors_of(communicator)?;
         let (rank, size) = library.rank_and_size(communicator)?;
         let in_job = library.ranks_in(communicator, job.communicator, size)?;
-        let (calls, requests, under_way) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::default());
+        let in_maker = library.ranks_in(communicator, maker, size)?;
+        let (calls, requests, under_way) = (Arc::default(), AtomicU64::new(0), Mutex::default());
         let (inquiry, broken) = (Mutex::default(), Mutex::default());
         let shared = Arc::new(Shared {
             library,
@@ -99,7 +101,8 @@ impl Mpi {
             identity,
             rank,
             size,
-            limit,
+            maker,
+            in_maker,
             calls,
             requests,
             under_way,
@@ -121,8 +124,9 @@ impl Mpi {
     /// which a member waits before it comes.
     fn meet(&self, members: &[usize], identity: u64) -> Result<(), RankError> {
         let Some((&first, others)) = members.split_first() else { return Ok(()) };
-        let Shared { library, job, in_job, limit, size, rank: me, .. } = &*self.shared;
-        let (tag, begin, job) = (tag(identity), Instant::now(), job.communicator);
+        let Shared { library, job, in_job, size, rank: me, .. } = &*self.shared;
+        let _waiting = job.waiting();
+        let (tag, begin, limit, job) = (tag(identity), Instant::now(), job.limit, job.communicator);
         let message = |receives: bool, peer: usize| -> Result<(), RankError> {
             let (mut request, mut nothing) = (library.no_request(), 0u8);
             let (data, byte, made) = ((&raw mut nothing).cast::<c_void>(), library.byte(), &raw mut request);
@@ -136,10 +140,10 @@ impl Mpi {
             while code == 0 && over == 0 {
                 // SAFETY: a request that is not over, and a place for the answer.
                 code = unsafe { (library.lock().test)(&raw mut request, &raw mut over, STATUS_IGNORE) };
-                if over == 0 && begin.elapsed() > *limit {
+                if over == 0 && begin.elapsed() > limit {
                     // The request stays; MPI does not end while it is there.
                     library.note_loss();
-                    let (ranks, limit) = (vec![peer], *limit);
+                    let ranks = vec![peer];
                     // The first one alone knows who is missing.
                     return Err(match *me == first {
                         true => RankError::NotJoined { ranks, size: *size, limit },
@@ -160,20 +164,26 @@ impl Mpi {
         message(false, first)?;
         message(true, first)
     }
-}
 
-impl Mpi {
     /// Blocks until all ranks of the group that are not lost have called this for the same `serial`. `MPIX_Comm_shrink` would wait for one that is only late, with the lock of
     /// the library held.
     ///
     /// # Errors
     /// A rank does not come in time.
     fn meet_living(&self, serial: u64) -> Result<(), RankError> {
-        let Shared { library, job, in_job, limit, size, rank, .. } = &*self.shared;
-        let (tag, begin) = (tag(self.identity(&[], serial)), Instant::now());
-        let others = || (0..*size).filter(|other| other != rank);
-        others().for_each(|other| library.send(Box::new([0; 1]), in_job[other], tag, job.communicator));
-        let mut missing: Vec<usize> = others().collect();
+        let _waiting = self.shared.job.waiting();
+        // A rank that comes when the others have given up finds their first messages, and not the second ones, which they send once all have come.
+        for round in 0..2 {
+            self.meet_round(tag(self.identity(&[round], serial)))?;
+        }
+        Ok(())
+    }
+
+    fn meet_round(&self, tag: c_int) -> Result<(), RankError> {
+        let Shared { library, job, in_job, size, .. } = &*self.shared;
+        let begin = Instant::now();
+        let mut missing: Vec<usize> = self.shared.others().collect();
+        missing.iter().for_each(|&other| library.send(Box::new([0; 1]), in_job[other], tag, job.communicator));
         loop {
             let gone = self.shared.failed_ranks();
             missing.retain(|other| {
@@ -185,8 +195,8 @@ impl Mpi {
             if missing.is_empty() {
                 return Ok(());
             }
-            if begin.elapsed() > *limit {
-                return Err(RankError::NotJoined { ranks: missing, size: *size, limit: *limit });
+            if begin.elapsed() > job.limit {
+                return Err(RankError::NotJoined { ranks: missing, size: *size, limit: job.limit });
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -221,7 +231,7 @@ impl Shared {
             (Some(plain), None) => plain,
             (None, None) => RankError::Broken(format!("{call} returned {code}")),
         };
-        self.fail(error)
+        if self.library.faults.is_some() { self.fail(error) } else { self.tell_and_fail(error) }
     }
 
     /// The ranks that the library knows to have died.
@@ -285,11 +295,6 @@ impl Shared {
 
     fn is_under_way(&self, id: u64) -> bool {
         self.under_way().iter().any(|it| it.id == id)
-    }
-
-    /// Collectives that this rank has started.
-    fn started(&self) -> u64 {
-        self.calls.load(Ordering::Relaxed)
     }
 
     /// The collective that is under way: the hash and the text of its call.
@@ -406,11 +411,7 @@ impl Communicator for Mpi {
     }
 
     fn give_up(&self, why: &RankError) {
-        // All ranks see by themselves that they differ.
-        match why {
-            RankError::Order { .. } => self.shared.fail(why.clone()),
-            _ => self.shared.tell_and_fail(why.clone()),
-        };
+        self.shared.tell_and_fail(why.clone());
     }
 
     fn failure(&self, of: &[usize]) -> Option<RankError> {
@@ -433,24 +434,30 @@ impl Communicator for Mpi {
         let locked = library.lock();
         // SAFETY: a communicator of this library, and a place for the answer.
         let code = unsafe { (faults.shrink)(self.shared.communicator, &raw mut communicator) };
+        library.check("MPIX_Comm_shrink", self.shared.rank, code)?;
+        let mut maker = null_mut();
+        // SAFETY: as above.
+        let code = unsafe { (faults.shrink)(self.shared.communicator, &raw mut maker) };
         drop(locked);
         library.check("MPIX_Comm_shrink", self.shared.rank, code)?;
+        library.return_errors_of(maker)?;
         let (_, size) = library.rank_and_size(communicator)?;
         let left = library.ranks_in(communicator, self.shared.communicator, size)?;
         let left: Vec<usize> = left.into_iter().map(|rank| rank as usize).collect();
-        Ok(Box::new(Mpi::of(self.shared.job.clone(), communicator, self.identity(&left, u64::MAX - 1))?))
+        let identity = self.identity(&left, u64::MAX - 1 - serial);
+        Ok(Box::new(Mpi::of(self.shared.job.clone(), (maker, communicator), identity)?))
     }
 
     fn subgroup(&self, members: &[usize], serial: u64) -> Result<Box<dyn Communicator>, RankError> {
-        let Shared { library, rank, job, in_job, .. } = &*self.shared;
+        let Shared { library, rank, job, maker, in_maker, .. } = &*self.shared;
         library.check_running()?;
         let identity = self.identity(members, serial);
         self.meet(members, identity)?;
-        let ranks: Vec<c_int> = members.iter().map(|&member| in_job[member]).collect();
+        let ranks: Vec<c_int> = members.iter().map(|&member| in_maker[member]).collect();
         let (mut all, mut some, mut communicator) = (null_mut(), null_mut(), null_mut());
         let mpi = library.lock();
         // SAFETY: a communicator of this library, with a place for the answer.
-        let mut code = unsafe { (mpi.comm_group)(job.communicator, &raw mut all) };
+        let mut code = unsafe { (mpi.comm_group)(*maker, &raw mut all) };
         if code == 0 {
             // SAFETY: the list has that many ranks, all in the group.
             code = unsafe { (mpi.group_incl)(all, ranks.len() as c_int, ranks.as_ptr(), &raw mut some) };
@@ -458,7 +465,7 @@ impl Communicator for Mpi {
         if code == 0 {
             let made = &raw mut communicator;
             // SAFETY: the group has ranks of the communicator alone; there is a place for the answer.
-            code = unsafe { (mpi.comm_create_group)(job.communicator, some, tag(identity), made) };
+            code = unsafe { (mpi.comm_create_group)(*maker, some, tag(identity), made) };
             // SAFETY: a group that this function has made, which is freed once.
             unsafe { (mpi.group_free)(&raw mut some) };
         }
@@ -468,7 +475,7 @@ impl Communicator for Mpi {
         }
         drop(mpi);
         library.check("MPI_Comm_create_group", *rank, code)?;
-        Ok(Box::new(Mpi::of(job.clone(), communicator, identity)?))
+        Ok(Box::new(Mpi::of(job.clone(), (*maker, communicator), identity)?))
     }
 }
 

@@ -35,7 +35,7 @@ const WORDS: [Word; 5] = [Word::Question, Word::Answer, Word::Late, Word::Order,
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Notice {
     pub(super) word: Word,
-    /// That of the group.
+    /// The identity of the group.
     pub(super) identity: u64,
     /// The number of the sender in the job.
     pub(super) sender: u64,
@@ -92,20 +92,24 @@ impl Notice {
         Some(Notice { word, identity, sender, question, started, waits, hash, ranks, texts })
     }
 
-    /// What the ranks of a group are told of this failure; `None` if they see it by themselves.
-    pub(super) fn of(error: &RankError, identity: u64, sender: u64, me: usize) -> Option<Notice> {
-        let notice = |word| Notice::new(word, identity, sender);
+    /// A verdict of rank `me`, as the other ranks of the group are told it.
+    pub(super) fn of(error: &RankError, identity: u64, sender: u64, me: usize) -> Notice {
         match error {
-            RankError::Late { ranks, .. } => Some(Notice { ranks: ranks.clone(), ..notice(Word::Late) }),
+            RankError::Late { ranks, .. } => {
+                Notice { ranks: ranks.clone(), ..Notice::new(Word::Late, identity, sender) }
+            }
             RankError::Order { me, mine, other, theirs } => {
-                let texts = [mine.clone(), theirs.clone()];
-                Some(Notice { ranks: vec![*me, *other], texts, ..notice(Word::Order) })
+                let (ranks, texts) = (vec![*me, *other], [mine.clone(), theirs.clone()]);
+                Notice { ranks, texts, ..Notice::new(Word::Order, identity, sender) }
             }
-            RankError::Broken(_) | RankError::Argument(_) => {
-                Some(Notice { ranks: vec![me], texts: [error.to_string(), String::new()], ..notice(Word::GivenUp) })
-            }
-            _ => None,
+            _ => Notice::given_up(error, identity, sender, me),
         }
+    }
+
+    /// What the others are told when rank `me` gives the group up.
+    pub(super) fn given_up(error: &RankError, identity: u64, sender: u64, me: usize) -> Notice {
+        let why = if let RankError::Broken(why) = error { why.clone() } else { error.to_string() };
+        Notice { ranks: vec![me], texts: [why, String::new()], ..Notice::new(Word::GivenUp, identity, sender) }
     }
 }
 

@@ -1,14 +1,15 @@
 //! [`Job`]: finds the ranks for which a request waits longer than the limit.
 //!
-//! MPI has no deadlines. One thread of each process looks at the requests of all groups, now and then. If one has waited for the limit, it asks the ranks that the request waits for, whose
-//! threads answer, also while their programs compute. A rank that has not started the collective, and does not wait for somebody else, is late, and so is one that does not
-//! answer. All ranks of the group are told. Then what is under way fails where MPI is fault tolerant; any other MPI ends the job.
+//! MPI has no deadlines. One thread of each process looks at the requests of all groups, once a second, or 20 times in the limit if that is shorter. If one has waited for the limit, it asks
+//! the ranks that the request waits for, whose threads answer, also while their programs compute. A rank that has not started the collective, and does not wait for somebody else,
+//! is late, and so is one that does not answer. All ranks of the group are told. Then what is under way fails where MPI is fault tolerant; any other MPI ends the job.
 //!
 //! The messages go over the communicator of the job, which no failure revokes.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::io::Write;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -29,7 +30,27 @@ pub(super) struct Job {
     size: usize,
     /// How long a rank waits for others.
     pub(super) limit: Duration,
-    groups: Mutex<Vec<Weak<Shared>>>,
+    groups: Mutex<Vec<Known>>,
+    /// Calls that wait for other ranks to make a group.
+    making: AtomicUsize,
+}
+
+/// A group of this rank, also one that is gone here: others may ask about it.
+#[derive(Clone)]
+struct Known {
+    identity: u64,
+    /// Collectives that this rank has started.
+    started: Arc<AtomicU64>,
+    group: Weak<Shared>,
+}
+
+/// While this lives, a call of this rank waits for others.
+pub(super) struct Waiting<'j>(&'j AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 // SAFETY: the handle is a value that MPI functions take, and those are called one at a time.
@@ -73,8 +94,8 @@ pub(super) struct Inquiry {
     /// The number of questions asked so far.
     questions: u64,
     open: Option<Question>,
-    /// The request that the last question was about.
-    last: Option<u64>,
+    /// The request that the last question was about, and whether all ranks had begun it then.
+    last: Option<(u64, bool)>,
     /// When the next one may be asked.
     next: Option<Instant>,
 }
@@ -82,8 +103,8 @@ pub(super) struct Inquiry {
 /// A question, and the answers so far.
 struct Question {
     about: UnderWay,
-    /// Whether it is asked for the second time.
-    again: bool,
+    /// If it is asked for the second time: whether all ranks had begun the request the first time.
+    again: Option<bool>,
     asked: Instant,
     answers: Vec<Notice>,
 }
@@ -92,7 +113,9 @@ impl Job {
     /// `communicator` is of this alone.
     pub(super) fn begin(library: Arc<Library>, communicator: Handle, limit: Duration) -> Result<Arc<Job>, RankError> {
         let (rank, size) = library.rank_and_size(communicator)?;
-        let job = Arc::new(Job { library, communicator, rank, size, limit, groups: Mutex::default() });
+        library.watched(communicator);
+        let (groups, making) = (Mutex::default(), AtomicUsize::new(0));
+        let job = Arc::new(Job { library, communicator, rank, size, limit, groups, making });
         let (watched, period) = (Arc::downgrade(&job), job.period());
         let watch = move || {
             while let Some(job) = watched.upgrade() {
@@ -123,21 +146,33 @@ impl Job {
 
     pub(super) fn add(&self, group: &Arc<Shared>) {
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        groups.retain(|group| group.strong_count() > 0);
-        groups.push(Arc::downgrade(group));
+        let (identity, started, group) = (group.identity, group.calls.clone(), Arc::downgrade(group));
+        groups.push(Known { identity, started, group });
+    }
+
+    /// Notes that a call waits for other ranks to make a group.
+    pub(super) fn waiting(&self) -> Waiting<'_> {
+        self.making.fetch_add(1, Ordering::Relaxed);
+        Waiting(&self.making)
     }
 
     /// Looks at messages and requests. Returns whether MPI still runs.
     fn look(&self) -> bool {
-        let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let groups: Vec<Arc<Shared>> = groups.iter().filter_map(Weak::upgrade).collect();
+        let all = self.groups.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let groups: Vec<Arc<Shared>> = all.iter().filter_map(|known| known.group.upgrade()).collect();
         let Some(came) = self.receive() else { return false };
-        // What has begun just now is no reason to be late elsewhere.
-        let waits = groups.iter().any(|group| group.oldest().is_some_and(|it| it.began.elapsed() > 2 * self.period()));
+        // A request that is younger than that does not count: it may be over at once.
+        let old = 2 * self.period();
+        let waits = self.making.load(Ordering::Relaxed) > 0
+            || groups.iter().any(|group| group.oldest().is_some_and(|it| it.began.elapsed() > old));
         for notice in came {
             let group = groups.iter().find(|group| group.identity == notice.identity);
             match (notice.word, group) {
-                (Word::Question, group) => self.answer(&notice, group, waits),
+                (Word::Question, group) => {
+                    let known = all.iter().find(|known| known.identity == notice.identity);
+                    let started = known.map_or(0, |known| known.started.load(Ordering::Relaxed));
+                    self.answer(&notice, group, (started, waits));
+                }
                 (Word::Answer, Some(group)) => group.inquiry().answered(notice),
                 (_, Some(group)) => group.learn(&notice),
                 (_, None) => {}
@@ -166,16 +201,17 @@ impl Job {
         self.library.send(notice.encode(), to, TAG, self.communicator);
     }
 
-    fn answer(&self, question: &Notice, group: Option<&Arc<Shared>>, waits: bool) {
+    fn answer(&self, question: &Notice, group: Option<&Arc<Shared>>, (started, waits): (u64, bool)) {
         let mut answer = Notice::new(Word::Answer, question.identity, self.rank as u64);
-        (answer.question, answer.waits) = (question.question, waits);
+        (answer.question, answer.started, answer.waits) = (question.question, started, waits);
         if let Some(group) = group {
-            answer.started = group.started();
             if let Some((hash, text)) = group.current() {
                 (answer.hash, answer.texts[0]) = (hash, text);
             }
-            // Who asks tells all: one rank of a group is enough.
-            group.inquiry().wait_until(Instant::now() + self.time_to_answer() + 3 * self.period());
+            // The rank that asks sends its verdict to all ranks of the group, so this one need not ask: not before that one asks for the second time, if it is about a
+            // collective, which concerns all.
+            let again = if question.hash == 0 { Duration::ZERO } else { self.limit + self.time_to_answer() };
+            group.inquiry().wait_until(Instant::now() + again + self.time_to_answer() + 3 * self.period());
         }
         self.send(&answer, question.sender as c_int);
     }
@@ -210,36 +246,40 @@ impl Shared {
             if !self.is_under_way(question.about.id) {
                 return;
             }
-            let verdict = self.verdict(&question);
-            *next = Some(Instant::now() + self.limit);
+            let (verdict, all_there) = self.verdict(&question);
+            *last = Some((question.about.id, all_there));
+            *next = Some(Instant::now() + self.job.limit);
             drop(inquiry);
             if let Some(error) = verdict {
-                self.tell_and_fail(error);
+                self.tell(&error, &Notice::of(&error, self.identity, self.job.rank as u64, self.rank));
+                self.fail(error);
             }
             return;
         }
-        let Some(about) = self.oldest().filter(|it| it.began.elapsed() > self.limit) else { return };
+        let Some(about) = self.oldest().filter(|it| it.began.elapsed() > self.job.limit) else { return };
         if open.is_some() || next.is_some_and(|next| next > Instant::now()) {
             return;
         }
         *questions += 1;
         let mut asks = Notice::new(Word::Question, self.identity, self.job.rank as u64);
         asks.question = *questions;
-        match about.waits {
-            Waits::ForAll { .. } => self.others().for_each(|rank| self.job.send(&asks, self.in_job[rank])),
-            Waits::ForMessage { peer } => self.job.send(&asks, self.in_job[peer]),
+        match &about.waits {
+            Waits::ForAll { text, .. } => {
+                asks.hash = hash_of(text);
+                self.others().for_each(|rank| self.job.send(&asks, self.in_job[rank]));
+            }
+            Waits::ForMessage { peer } => self.job.send(&asks, self.in_job[*peer]),
         }
-        let again = *last == Some(about.id);
-        *last = Some(about.id);
+        let again = last.filter(|(id, _)| *id == about.id).map(|(_, all_there)| all_there);
         *open = Some(Question { about, again, asked: Instant::now(), answers: Vec::new() });
     }
 
-    fn others(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn others(&self) -> impl Iterator<Item = usize> {
         (0..self.size).filter(|&rank| rank != self.rank)
     }
 
-    /// What the answers say; `None` if the request may go on waiting.
-    fn verdict(&self, question: &Question) -> Option<RankError> {
+    /// What the answers say: an error, if the request may not go on waiting; whether all ranks have begun it.
+    fn verdict(&self, question: &Question) -> (Option<RankError>, bool) {
         let Question { about, again, answers, .. } = question;
         // A rank that waits in turn is not the cause, if another one is.
         let (mut late, mut wait) = (Vec::new(), Vec::new());
@@ -258,37 +298,45 @@ impl Shared {
                 let other = self.others().find_map(|rank| answer(rank).filter(|it| differs(it)).map(|it| (rank, it)));
                 if let (true, Some((other, theirs))) = (late.is_empty(), other) {
                     let (me, mine, theirs) = (self.rank, text.clone(), theirs.texts[0].clone());
-                    return Some(RankError::Order { me, mine, other, theirs });
+                    return (Some(RankError::Order { me, mine, other, theirs }), false);
                 }
             }
         }
-        let ranks = if *again && late.is_empty() { wait } else { late };
+        let (limit, all_there) = (self.job.limit, late.is_empty() && wait.is_empty());
+        let ranks = if again.is_some() && late.is_empty() { wait } else { late };
         if !ranks.is_empty() {
-            return Some(RankError::Late { ranks, limit: self.limit, me: self.rank });
+            return (Some(RankError::Late { ranks, limit, me: self.rank }), false);
         }
-        again.then(|| {
+        let hangs = all_there && *again == Some(true);
+        let error = hangs.then(|| {
             let text = if let Waits::ForAll { text, .. } = &about.waits { text } else { "a message" };
-            let seconds = self.limit.as_secs_f64();
+            let seconds = limit.as_secs_f64();
             RankError::Broken(format!("`{text}` has not ended {seconds} s after all ranks had begun it"))
-        })
+        });
+        (error, all_there)
     }
 
-    /// Tells the other ranks that the group cannot be used any longer, and notes it.
-    pub(super) fn tell_and_fail(&self, error: RankError) -> RankError {
-        if self.broken().is_none()
-            && let Some(notice) = Notice::of(&error, self.identity, self.job.rank as u64, self.rank)
-        {
-            self.others().for_each(|rank| self.job.send(&notice, self.in_job[rank]));
+    fn tell(&self, error: &RankError, notice: &Notice) {
+        if self.broken().is_none() {
+            self.others().for_each(|rank| self.job.send(notice, self.in_job[rank]));
         }
-        self.note_lateness(&error);
+        self.note_lateness(error);
+    }
+
+    /// Tells the other ranks that this one gives the group up, unless they see why by themselves, and notes it.
+    pub(super) fn tell_and_fail(&self, error: RankError) -> RankError {
+        if !matches!(error, RankError::Order { .. } | RankError::Gone { .. }) {
+            self.tell(&error, &Notice::given_up(&error, self.identity, self.job.rank as u64, self.rank));
+        }
         self.fail(error)
     }
 
     /// Notes what another rank tells.
     fn learn(&self, notice: &Notice) {
         let (ranks, [mine, theirs]) = (notice.ranks.clone(), notice.texts.clone());
+        let me = self.in_job.iter().position(|rank| *rank as u64 == notice.sender).unwrap_or(self.rank);
         let error = match (notice.word, &ranks[..]) {
-            (Word::Late, _) => RankError::Late { ranks, limit: self.limit, me: self.rank },
+            (Word::Late, _) => RankError::Late { ranks, limit: self.job.limit, me },
             (Word::Order, &[me, other, ..]) => RankError::Order { me, mine, other, theirs },
             (_, &[rank, ..]) => RankError::Broken(format!("rank {rank} has given the group up: {mine}")),
             _ => return,

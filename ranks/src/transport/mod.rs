@@ -96,8 +96,8 @@ pub(crate) trait Communicator: Send + Sync {
     /// * Until the operation is over, nothing else writes the input, or uses the output; an output that is not the input does not overlap it.
     unsafe fn start(&self, transfer: Transfer) -> Result<Box<dyn Operation>, RankError>;
 
-    /// Has all collectives of the group that are under way on this rank fail, and those that are started later. Where a backend cannot end what is under way, it
-    /// ends the job after a while.
+    /// Has all collectives of the group that are under way on this rank fail, and those that are started later, and tells the other ranks, unless they see why by themselves.
+    /// Where a backend cannot end what is under way, it ends the job after a while.
     fn give_up(&self, why: &RankError);
 
     /// A failure that is known without a collective: that one of these ranks has ended, or that a rank has given the group up. Does not block, but asks the system

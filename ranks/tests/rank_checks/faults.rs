@@ -125,6 +125,11 @@ pub(crate) fn run(ranks: Ranks, vm: &Vm, name: &str, arguments: &[&str]) -> Resu
             return Err(format!("{rest:?} is left of {world:?}").into());
         }
         ok(vm, &rest)?;
+        rest.check_order(vm)?.wait()?;
+        if !on_gpu {
+            let both: Vec<usize> = (0..rest.size()).collect();
+            ok(vm, &rest.subgroup(&both)?)?;
+        }
     }
     if name == "stop" {
         // A rank that is stopped is still there.
