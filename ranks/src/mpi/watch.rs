@@ -21,6 +21,9 @@ use crate::transport::{RankError, Transfer, Verb};
 /// The tag of notices. Messages of the program have the tag 0, in other communicators; those that make groups less than this one.
 pub(super) const TAG: c_int = 16_000;
 
+/// The longest limit, of some thousand years.
+const LONGEST: Duration = Duration::from_secs(1 << 37);
+
 /// The communicator of all ranks of the job, over which groups are made and watched.
 pub(super) struct Job {
     pub(super) library: Arc<Library>,
@@ -114,6 +117,8 @@ impl Job {
     pub(super) fn begin(library: Arc<Library>, communicator: Handle, limit: Duration) -> Result<Arc<Job>, RankError> {
         let (rank, size) = library.rank_and_size(communicator)?;
         library.watched(communicator);
+        // Longer ones cannot be added to a time.
+        let limit = limit.min(LONGEST);
         let (groups, making) = (Mutex::default(), AtomicUsize::new(0));
         let job = Arc::new(Job { library, communicator, rank, size, limit, groups, making });
         let (watched, period) = (Arc::downgrade(&job), job.period());
