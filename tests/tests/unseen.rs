@@ -107,6 +107,24 @@ fn what_nobody_asked_for_by_the_end_is_logged_then() {
     assert_eq!(failure_of(x.wait()).what, "kept to the end");
 }
 
+#[test]
+fn failures_with_one_cause_are_one_line() {
+    let vm = vm();
+    let x = vm.full(CPU, DType::F32, &[4], 1.0).expect("a fill");
+    for number in 0..6 {
+        let refuse = move |_: &mut FnContext<'_>| Err(if number == 4 { "another cause" } else { "one cause" }.into());
+        submit(&vm, |b| b.call_fn("fails often", CPU, [x.write()], refuse));
+    }
+    drop(vm);
+    let said = about("fails often");
+    let of =
+        ["nor for 3 more like it: ", "this failure: ", "this failure: "].into_iter().zip(["one", "another", "one"]);
+    assert_eq!(said.len(), 3, "{said:#?}");
+    for ((begin, cause), said) in of.zip(&said) {
+        assert!(said.contains(begin) && said.contains(&format!("{cause} cause")), "{said}");
+    }
+}
+
 /// The message of a failure, of captures that panic and of a trace that cannot be written, each of which the engine logs, holds nobody up even if
 /// the logger calls the engine.
 #[test]

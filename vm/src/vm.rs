@@ -19,7 +19,7 @@ use crate::engine::profile::Profile;
 use crate::engine::submission::Full;
 use crate::engine::worker_sets::Pool;
 use crate::observe::stall_report::StallReport;
-use crate::progress::failures::Uncollected;
+use crate::progress::failures::log_all;
 use crate::stats::{PoolStats, Stats};
 use crate::submit::state::SubmissionStream;
 use crate::sync::fork::refuse_in_child;
@@ -248,7 +248,7 @@ impl Vm {
     /// [`Ticket::wait`].
     ///
     /// # Errors
-    /// * The first root cause that no other wait has returned; the others are logged. The engine keeps at most 1,024 of them: of
+    /// * The first root cause that no other wait has returned; the others are logged, those that follow one another with one name and cause as one line. The engine keeps at most 1,024 of them: of
     ///   more it keeps the first and the newest, and has logged those between.
     /// * [`Error::WouldDeadlock`] on a thread of an engine.
     #[track_caller]
@@ -258,9 +258,9 @@ impl Vm {
     }
 
     fn report(&self) -> Result<(), Error> {
-        let mut failures = self.engine.failures.take_uncollected().into_iter();
-        let first = failures.next();
-        failures.for_each(|other| other.log());
+        let mut failures = self.engine.failures.take_uncollected();
+        let first = failures.pop_front();
+        log_all(&failures);
         first.map_or(Ok(()), |first| Err(Error::Failed(first.failure)))
     }
 
@@ -459,7 +459,7 @@ impl Owner {
             return self.engine.leave_threads();
         }
         self.engine.end_threads(None);
-        self.engine.failures.take_uncollected().iter().for_each(Uncollected::log);
+        log_all(&self.engine.failures.take_uncollected());
     }
 }
 

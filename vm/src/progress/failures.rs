@@ -74,11 +74,19 @@ pub(crate) struct Uncollected {
     pub(crate) logged: bool,
 }
 
-impl Uncollected {
-    /// Logs the failure, unless it was logged before.
-    pub(crate) fn log(&self) {
-        if !self.logged {
-            log::error!("nobody asked for this failure: {}", self.failure);
+/// Logs failures, but those that were logged before. Those that follow one another, of one name and with one cause, are one line.
+pub(crate) fn log_all<'f>(failures: impl IntoIterator<Item = &'f Uncollected>) {
+    let mut failures = failures.into_iter().filter(|one| !one.logged).peekable();
+    while let Some(Uncollected { failure: first, .. }) = failures.next() {
+        let is_alike =
+            |Uncollected { failure, .. }: &&Uncollected| (&failure.what, &failure.cause) == (&first.what, &first.cause);
+        let mut more = 0u64;
+        while failures.next_if(is_alike).is_some() {
+            more += 1;
+        }
+        match more {
+            0 => log::error!("nobody asked for this failure: {first}"),
+            _ => log::error!("nobody asked for this failure, nor for {more} more like it: {first}"),
         }
     }
 }
@@ -153,7 +161,7 @@ impl Failures {
         self.count.fetch_add(1, Ordering::Release);
         drop(table);
         if let Some(second) = second {
-            second.log();
+            log_all([&second]);
         }
     }
 
@@ -235,7 +243,7 @@ impl Failures {
             let mut table = unpoisoned(self.table.lock());
             (std::mem::take(&mut table.to_log), std::mem::take(&mut table.texts))
         };
-        to_log.iter().for_each(Uncollected::log);
+        log_all(&to_log);
         texts.iter().for_each(|text| log::error!("{text}"));
     }
 
