@@ -166,6 +166,11 @@ mod tests {
         let get =
             |name: &str| told_by_mpi.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
         assert_eq!((numbers(get), numbers(|_| None)), (Ok(Some((1, 4))), Ok(None)));
+        let by_pmix = |name: &str| (name == "PMIX_RANK").then(|| "2".to_owned());
+        let by_slurm = |name: &str| by_pmix(name).or_else(|| (name == "SLURM_NTASKS").then(|| "8".to_owned()));
+        assert_eq!(numbers(by_slurm), Ok(Some((2, 8))));
+        // It is one of several ranks, and a script must not take it for the only one.
+        assert!(numbers(by_pmix).is_err_and(|error| error.to_string().contains("set RANK and WORLD_SIZE")));
         let by_slurm = |name: &str| (name == "SLURM_LOCALID").then(|| "3".to_owned());
         assert_eq!((local_rank(by_slurm), local_rank(|_| None)), (Some(3), None));
         let told = |name: &'static str, value| of(&[&torchrun[..], &[(name, value)]].concat());

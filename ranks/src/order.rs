@@ -15,7 +15,7 @@ use std::sync::Arc;
 use streamvm::ep::Operation;
 use streamvm::{DType, FnError};
 
-use crate::transport::{Communicator, Fold, RankError, Transfer, Verb, without_line};
+use crate::transport::{Communicator, Fold, RankError, Transfer, Verb, hash_of, without_line};
 
 /// Bytes of a call in an exchange: the hash of what must be the same, the length of the text, the text.
 const RECORD: usize = 256;
@@ -30,9 +30,7 @@ struct Record([u8; RECORD]);
 
 impl Record {
     fn new(text: &str) -> Record {
-        let mut hasher = DefaultHasher::new();
-        without_line(text).hash(&mut hasher);
-        Record::with_hash(hasher.finish(), text)
+        Record::with_hash(hash_of(text), text)
     }
 
     fn with_hash(hash: u64, text: &str) -> Record {

@@ -548,6 +548,27 @@ fn over_fault_tolerant_mpi_a_rank_that_stops_is_named_and_the_others_go_on() {
 }
 
 #[test]
+fn over_fault_tolerant_mpi_the_others_learn_why_a_rank_gives_up() {
+    for mpi in Mpi::all().into_iter().filter(|mpi| mpi.open) {
+        let (_, text) = mpi.job(3, &["--with-ft", "ulfm"], &["fault", "skip"]);
+        for rank in [0, 2] {
+            let said = text.lines().any(|line| {
+                line.starts_with(&format!("rank {rank} after ")) && line.contains("rank 1 has given the group up")
+            });
+            assert!(said && text.contains(&format!("rank {rank} of 3: fine")), "rank {rank}: {text}");
+        }
+        let (_, text) = mpi.job(3, &["--with-ft", "ulfm", "-x", "STREAMVM_RANKS_TIMEOUT=0.5"], &["fault", "roots"]);
+        for rank in 0..3 {
+            let said = text.lines().any(|line| {
+                let names = |root: usize| line.contains(&format!("`broadcast from {root} f32[1000] over world (ranks"));
+                line.starts_with(&format!("rank {rank} after ")) && names(0) && names(1)
+            });
+            assert!(said && text.contains(&format!("rank {rank} of 3: fine")), "rank {rank}: {text}");
+        }
+    }
+}
+
+#[test]
 fn over_fault_tolerant_mpi_the_others_go_on() {
     for mpi in Mpi::all().into_iter().filter(|mpi| mpi.open) {
         for fault in ["kill", "kill-during", "panic"] {

@@ -248,7 +248,7 @@ impl Recording {
     /// Whether an instruction waited for another one only because it overwrites what that uses.
     pub(crate) fn overwrites(&self, instruction: &Instruction, source: &Instruction) -> bool {
         let name = &self.streams[source.stream as usize].name;
-        // What comes after a barrier waits for it, and overwrites nothing of it.
+        // An instruction after a barrier waits for the barrier, and overwrites nothing of it.
         let is_order = matches!(self.text(source.name), "barrier" | "sync" | "begin" | "end");
         !is_order && self.text(instruction.overwrites).split(", ").any(|stream| stream == name)
     }

@@ -150,7 +150,7 @@ fn ranks_of_a_script_communicate_and_have_files_of_their_own() {
         let output = streamvm(folder.path(), ["run", "compare.svm"]);
         assert_eq!(output.code, 0, "{}", output.stderr);
     }
-    // What one rank alone does.
+    // Statements of one rank alone.
     let script = "let x = fill f32 2 value 1 on cpu:0\nif rank 1 {\n  copy (load \"rank-1.npy\") into x\n  print x\n} else {\n  \
         if rank 0 {\n    save x \"one.npy\"\n  }\n}\nall_reduce x sum over world\nif rank 0 {\n  let y = copy x to cpu:0\n  print y\n}\n";
     fs::write(folder.path().join("alone.svm"), script).unwrap();

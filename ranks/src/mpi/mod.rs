@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 use streamvm::FnError;
 use streamvm::ep::Operation;
 
-use crate::transport::{Capabilities, Communicator, RankError, Transfer, Verb};
+use crate::transport::{Capabilities, Communicator, RankError, Transfer, Verb, hash_of};
 pub(crate) use library::Library;
 use library::{Handle, IN_PLACE, STATUS_IGNORE};
-use watch::{Inquiry, Job, UnderWay, Waits, hash_of};
+use watch::{Inquiry, Job, UnderWay, Waits};
 
 /// How long the ranks of a group whose collectives hang may take to end by themselves.
 const GRACE: Duration = Duration::from_secs(3);
@@ -44,8 +44,9 @@ struct Shared {
     identity: u64,
     rank: usize,
     size: usize,
-    /// The communicator of which subgroups are made, without ranks that are lost; no failure of a group revokes it. And the number there of each rank of the group.
+    /// The communicator of which subgroups are made. No failure of a group revokes it, and `shrink` makes one without the ranks that are lost.
     maker: Handle,
+    /// The number in it of each rank of the group.
     in_maker: Vec<c_int>,
     /// Collectives started so far.
     calls: Arc<AtomicU64>,
@@ -113,7 +114,7 @@ impl Mpi {
         Ok(Mpi { shared })
     }
 
-    /// What tells a group apart that is made of this one.
+    /// The identity of a group that is made of this one.
     fn identity(&self, members: &[usize], serial: u64) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.shared.identity, members, serial).hash(&mut hasher);
@@ -141,7 +142,7 @@ impl Mpi {
                 // SAFETY: a request that is not over, and a place for the answer.
                 code = unsafe { (library.lock().test)(&raw mut request, &raw mut over, STATUS_IGNORE) };
                 if over == 0 && begin.elapsed() > limit {
-                    // The request stays; MPI does not end while it is there.
+                    // The request stays, so this process does not call MPI_Finalize.
                     library.note_loss();
                     let ranks = vec![peer];
                     // The first one alone knows who is missing.

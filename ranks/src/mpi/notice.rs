@@ -106,7 +106,7 @@ impl Notice {
         }
     }
 
-    /// What the others are told when rank `me` gives the group up.
+    /// The message by which rank `me` tells the others that it gives the group up.
     pub(super) fn given_up(error: &RankError, identity: u64, sender: u64, me: usize) -> Notice {
         let why = if let RankError::Broken(why) = error { why.clone() } else { error.to_string() };
         Notice { ranks: vec![me], texts: [why, String::new()], ..Notice::new(Word::GivenUp, identity, sender) }
@@ -130,7 +130,7 @@ mod tests {
         };
         let bytes: [u8; BYTES] = notice.encode()[..].try_into().expect("its length");
         assert_eq!(Notice::decode(&bytes), Some(notice.clone()));
-        // What is too long is cut, also within a letter.
+        // Long lists and texts are cut, a text also within a letter.
         let long =
             Notice { ranks: (0..99).collect(), texts: ["ä".repeat(500), format!("a{}", "ä".repeat(500))], ..notice };
         let bytes: [u8; BYTES] = long.encode()[..].try_into().expect("its length");

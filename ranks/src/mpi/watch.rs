@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use super::library::{Handle, Library};
 use super::notice::{BYTES, Notice, Word};
 use super::{GRACE, Shared};
-use crate::transport::{RankError, Transfer, Verb};
+use crate::transport::{RankError, Transfer, Verb, hash_of};
 
 /// The tag of notices. Messages of the program have the tag 0, in other communicators; those that make groups less than this one.
 pub(super) const TAG: c_int = 16_000;
@@ -69,7 +69,7 @@ pub(super) struct UnderWay {
     pub(super) waits: Waits,
 }
 
-/// Whom a request waits for.
+/// The ranks that a request waits for.
 #[derive(Clone)]
 pub(super) enum Waits {
     /// All ranks, in the collective of this number.
@@ -91,7 +91,7 @@ impl Waits {
     }
 }
 
-/// What a rank asks the others of its group, and what they have answered.
+/// The questions of this rank to the others of a group, and their answers.
 #[derive(Default)]
 pub(super) struct Inquiry {
     /// The number of questions asked so far.
@@ -283,7 +283,7 @@ impl Shared {
         (0..self.size).filter(|&rank| rank != self.rank)
     }
 
-    /// What the answers say: an error, if the request may not go on waiting; whether all ranks have begun it.
+    /// The verdict on the answers: an error, if the request may not go on waiting; and whether all ranks have begun it.
     fn verdict(&self, question: &Question) -> (Option<RankError>, bool) {
         let Question { about, again, answers, .. } = question;
         // A rank that waits in turn is not the cause, if another one is.
@@ -336,7 +336,7 @@ impl Shared {
         self.fail(error)
     }
 
-    /// Notes what another rank tells.
+    /// Notes the verdict of another rank.
     fn learn(&self, notice: &Notice) {
         let (ranks, [mine, theirs]) = (notice.ranks.clone(), notice.texts.clone());
         let me = self.in_job.iter().position(|rank| *rank as u64 == notice.sender).unwrap_or(self.rank);
@@ -364,12 +364,4 @@ impl Shared {
             writeln!(std::io::stderr(), "all ranks are ended, because collectives of rank {} hang: {error}", self.rank);
         self.library.abort();
     }
-}
-
-/// The hash of a call without its line; not 0.
-pub(super) fn hash_of(call: &str) -> u64 {
-    use std::hash::{DefaultHasher, Hash, Hasher};
-    let mut hasher = DefaultHasher::new();
-    crate::transport::without_line(call).hash(&mut hasher);
-    hasher.finish() | 1
 }

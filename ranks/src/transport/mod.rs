@@ -6,6 +6,8 @@ mod error;
 mod fold;
 mod staged;
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use streamvm::DType;
 use streamvm::ep::Operation;
 
@@ -133,6 +135,13 @@ pub struct Capabilities {
 /// The text of a call without the line in brackets at its end.
 pub(crate) fn without_line(call: &str) -> &str {
     call.rsplit_once(" (").map_or(call, |(what, _)| what)
+}
+
+/// The hash of a call without its line, which is the same on all ranks; not 0.
+pub(crate) fn hash_of(call: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    without_line(call).hash(&mut hasher);
+    hasher.finish() | 1
 }
 
 /// Polls an operation until it is over. Blocks.

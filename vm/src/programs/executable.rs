@@ -4,12 +4,11 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use hashbrown::HashMap;
 use smallvec::SmallVec;
 use streamvm_ep::{Layout, MemoryKind, Shape, Site};
 use streamvm_instructions::{
-    BuildError, Error, InstructionList, InstructionsBuilder, Issued, Kind, Lane, LaunchOptions, Place, ProgramError,
-    Resource, Single, Tensor, WaitFor, copy_stream,
+    BuildError, Error, InstructionList, InstructionsBuilder, Issued, Kind, Lane, LaunchOptions, Place, Single, Tensor,
+    WaitFor, copy_stream,
 };
 use streamvm_program::{
     BufferRole, Compiled, Located, Port, Program, Results, SegmentUse, StepFunction, Storage, Work,
@@ -20,6 +19,7 @@ use crate::engine::core::Engine;
 use crate::engine::submission::Full;
 use crate::program_cache::loaded::{LoadedProgram, with_access};
 use crate::program_cache::only_kernel::OnlyKernel;
+use crate::programs::apart::{RunBuffer, check_apart, check_feeds_apart, shared};
 use crate::programs::fetches::Fetches;
 use crate::submit::commit::Submitted;
 use crate::vm::Vm;
@@ -71,7 +71,7 @@ impl Executable {
     ///
     /// # Errors
     /// A feed is missing, unknown, named twice, or does not fit; it shares memory with a parameter that the program writes
-    /// ([`ProgramError::Shared`]); [`Error::Shutdown`] when the engine is gone; those of
+    /// ([`ProgramError::Shared`](streamvm_instructions::ProgramError::Shared)); [`Error::Shutdown`] when the engine is gone; those of
     /// [`Vm::submit`](crate::Vm::submit), of a program with critical sections those of a list with sections among them ([`Error::NestedSection`],
     /// [`Error::SectionHeld`]). Nothing of the program runs then.
     #[track_caller]
@@ -477,12 +477,6 @@ pub(super) struct Run<'r> {
     own: SmallVec<[Tensor; 4]>,
 }
 
-enum RunBuffer<'r> {
-    Given(&'r Tensor),
-    /// One of the run's own tensors.
-    Own(usize),
-}
-
 impl Run<'_> {
     /// The tensor of a buffer.
     pub(super) fn buffer(&self, index: usize) -> &Tensor {
@@ -505,64 +499,6 @@ impl fmt::Debug for Executable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Executable").field("program", &self.inner.compiled.program().name).finish_non_exhaustive()
     }
-}
-
-/// Checks that a parameter that a run writes is not also bound to another parameter. Parameters are whole storages, so two of them share either all
-/// bytes or none.
-///
-/// # Errors
-/// [`ProgramError::Shared`].
-fn check_apart(compiled: &Compiled, parameters: &[&Tensor]) -> Result<(), Error> {
-    let mut written = vec![false; parameters.len()];
-    for buffer in compiled.buffers().iter().filter(|buffer| buffer.access.writes()) {
-        if let BufferRole::Parameter(place) = buffer.role {
-            written[place] = true;
-        }
-    }
-    // For each storage the last parameter that is bound to it.
-    let mut bound: HashMap<*const Resource, usize> = HashMap::with_capacity(parameters.len());
-    for (place, tensor) in parameters.iter().enumerate() {
-        if let Some(other) = bound.insert(std::ptr::from_ref(tensor.resource()), place)
-            && (written[place] || written[other])
-        {
-            let parameters = &compiled.program().parameters;
-            let (first, second) = if written[place] { (place, other) } else { (other, place) };
-            return Err(shared(compiled, &parameters[first].name, "parameter", &parameters[second].name));
-        }
-    }
-    Ok(())
-}
-
-/// Checks that no feed shares memory with a parameter that the run writes: segments could use it in the wrong order.
-///
-/// # Errors
-/// [`ProgramError::Shared`].
-fn check_feeds_apart(compiled: &Compiled, buffers: &[RunBuffer<'_>]) -> Result<(), Error> {
-    // Parameters are whole storages, and no two that are written share one, so the written one that a feed may overlap is found by its storage.
-    let mut written: HashMap<*const Resource, (usize, &Tensor)> = HashMap::new();
-    for (buffer, tensor) in compiled.buffers().iter().zip(buffers) {
-        if let (BufferRole::Parameter(place), RunBuffer::Given(tensor)) = (buffer.role, tensor)
-            && buffer.access.writes()
-        {
-            written.insert(std::ptr::from_ref(tensor.resource()), (place, tensor));
-        }
-    }
-    for (buffer, tensor) in compiled.buffers().iter().zip(buffers) {
-        if let (BufferRole::Feed(feed), RunBuffer::Given(fed)) = (buffer.role, tensor)
-            && let Some((parameter, tensor)) = written.get(&std::ptr::from_ref(fed.resource()))
-            && fed.overlaps(tensor)
-        {
-            let Program { parameters, feeds, .. } = compiled.program();
-            return Err(shared(compiled, &parameters[*parameter].name, "feed", &feeds[feed].name));
-        }
-    }
-    Ok(())
-}
-
-#[cold]
-fn shared(compiled: &Compiled, parameter: &str, kind: &'static str, other: &str) -> Error {
-    let (program, parameter, other) = (compiled.program().name.clone(), parameter.to_owned(), other.to_owned());
-    ProgramError::Shared { program, parameter, kind, other }.into()
 }
 
 /// A view of a part of the storage of `tensor`, which has no gaps; the layout counts from the first element of `tensor`.

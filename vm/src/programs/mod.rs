@@ -15,6 +15,7 @@
 //! The instructions of a run are functions over feeds, parameters, fetches and arenas, and copies. So order, waits, poison, backpressure and the race
 //! detector hold for runs as for any instruction. If the whole program is one kernel call on a CPU, a run submits that call (`program_cache/only_kernel.rs`).
 
+mod apart;
 mod executable;
 mod fetches;
 mod jit;
