@@ -58,7 +58,7 @@ impl Collective {
         let function = move |context: &mut FnContext<'_>| code(context);
         let (name, mut on_lane) = (self.name.clone(), builder.on_lane(self.lane));
         match self.device {
-            CPU => on_lane.on_collective().call_fn(name, CPU, self.uses(), function)?,
+            CPU => on_lane.on_collective().call_helpable(name, CPU, self.uses(), function)?,
             device => on_lane.on_collective().call_raw(name, device, self.uses(), function)?,
         }
         drop(on_lane);

@@ -22,7 +22,7 @@ pub enum Threads {
 pub enum Passing {
     /// It has passed when the call returns.
     AtOnce,
-    /// The call may start an [`Operation`](streamvm_ep::Operation) and return. The thread polls it, beside those of other streams, until it is over.
+    /// The call may start an [`Operation`](streamvm_ep::Operation) and return. The thread polls it, beside those of other streams, until it is over; a caller that waits may do so, too.
     Polled,
     /// The call only launches it; an event after it shows when it has passed.
     Later,
@@ -44,7 +44,7 @@ impl StreamPolicy {
             (StreamType::Barrier, _) => (Threads::Own, Passing::AtOnce),
             // Callers' functions without order.
             (StreamType::Workers, _) => (Threads::Pool, Passing::AtOnce),
-            // Polled by one thread, so a library of communication gets all its calls from that thread.
+            // One thread polls all operations side by side, so that those of no group wait for those of another.
             (StreamType::Collective, RunBy::Host) => (Threads::Own, Passing::Polled),
             (_, RunBy::Host) => (Threads::Shared, Passing::AtOnce),
             (_, RunBy::Device) => (Threads::Launching, Passing::Later),

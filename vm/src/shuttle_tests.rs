@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use shuttle::{Config, Runner, scheduler};
 
-use crate::{DType, DeviceId, Error, InstructionsBuilder, Place, Ticket, Vm, VmBuilder};
+use crate::ep::{Operation, Unfinished};
+use crate::{DType, DeviceId, Error, FnError, InstructionsBuilder, Place, Ticket, Vm, VmBuilder};
 
 const CPU: DeviceId = DeviceId::cpu(0);
 
@@ -301,6 +302,37 @@ fn shuttle_callers_that_help_leave_nothing_behind() {
         assert_eq!(x.neg().expect("an op").wait(), Ok(()));
         other.join().expect("it saw all pass");
         assert_eq!(mine.load(Ordering::SeqCst), 0, "a caller ran a function");
+    });
+}
+
+/// Two callers wait for operations of one context. The first is over once the function of the second has run, so a caller that polls must let go of the context.
+#[test]
+fn shuttle_callers_that_poll_let_others_begin() {
+    struct Until(Arc<AtomicU64>);
+    impl Operation for Until {
+        fn poll(&mut self) -> Result<bool, FnError> {
+            Ok(self.0.load(Ordering::SeqCst) > 0)
+        }
+    }
+    fn meet(vm: &Vm, lane: u32, flag: Arc<AtomicU64>) {
+        let ticket = submit(vm, |b| {
+            let started = b.on_lane(lane).on_collective().call_helpable("meet", CPU, [], move |_| {
+                flag.fetch_add(u64::from(lane), Ordering::SeqCst);
+                Err(Box::new(Unfinished(Box::new(Until(flag)))))
+            });
+            started.expect("a function");
+        });
+        assert_eq!(ticket.wait(), Ok(()));
+    }
+    drawn(|| {
+        let vm = Arc::new(engine(|builder| builder.cpu_threads(1)));
+        let flag = Arc::new(AtomicU64::new(0));
+        let other = {
+            let (vm, flag) = (vm.clone(), flag.clone());
+            shuttle::thread::spawn(move || meet(&vm, 1, flag))
+        };
+        meet(&vm, 0, flag);
+        other.join().expect("it met");
     });
 }
 

@@ -20,8 +20,8 @@ pub struct Stats {
     pub in_flight_bytes: u64,
     /// How many submitters are blocked because the queue is full.
     pub blocked_submitters: usize,
-    /// How many instructions of CPU streams waiting callers have run or skipped in their own threads: kernels, copies, fills and
-    /// programs, never functions.
+    /// How many instructions of CPU streams waiting callers have run or skipped in their own threads: kernels, copies, fills,
+    /// programs, and functions that promise to take no lock.
     pub helped: u64,
     /// The counters of each allocator: one per place and memory kind in use.
     pub memory: Vec<PoolStats>,

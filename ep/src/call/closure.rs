@@ -52,12 +52,14 @@ struct VTable {
     /// Bytes on the heap; 0 if stored inline.
     heap_bytes: usize,
     boxed: bool,
+    helpable: bool,
 }
 
 /// What a storage holds: the closure itself, or a box of it.
 trait Stored: Sized {
     const BOXED: bool;
     const HEAP_BYTES: usize;
+    const HELPABLE: bool = false;
     const VTABLE: VTable = VTable {
         call: call_stored::<Self>,
         drop: drop_stored::<Self>,
@@ -65,6 +67,7 @@ trait Stored: Sized {
         needs_drop: std::mem::needs_drop::<Self>(),
         heap_bytes: Self::HEAP_BYTES,
         boxed: Self::BOXED,
+        helpable: Self::HELPABLE,
     };
 
     fn run(self, context: &mut FnContext<'_>) -> Result<(), FnError>;
@@ -93,6 +96,19 @@ impl<F: FnOnce(&mut FnContext<'_>) -> Result<(), FnError>> Stored for Boxed<F> {
 
     fn run(self, context: &mut FnContext<'_>) -> Result<(), FnError> {
         (*self.0)(context)
+    }
+}
+
+/// A closure that a caller may run that waits for it.
+struct Helpable<S>(S);
+
+impl<S: Stored> Stored for Helpable<S> {
+    const BOXED: bool = S::BOXED;
+    const HEAP_BYTES: usize = S::HEAP_BYTES;
+    const HELPABLE: bool = true;
+
+    fn run(self, context: &mut FnContext<'_>) -> Result<(), FnError> {
+        self.0.run(context)
     }
 }
 
@@ -131,6 +147,22 @@ impl InlineFn {
         F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
     {
         if fits::<Inline<F>>() { InlineFn::store(Inline(f)) } else { InlineFn::store(Boxed(Box::new(f))) }
+    }
+
+    /// Stores a closure that a thread may run while it waits for the instruction, as it runs kernels. Other closures run on threads of the engine alone.
+    ///
+    /// The closure, the [`Operation`](crate::Operation) that it starts, and the drops of both must take no lock that a thread may hold while it waits for an
+    /// engine: that thread would wait for itself.
+    #[inline(always)]
+    pub fn helpable<F>(f: F) -> InlineFn
+    where
+        F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
+    {
+        if fits::<Inline<F>>() {
+            InlineFn::store(Helpable(Inline(f)))
+        } else {
+            InlineFn::store(Helpable(Boxed(Box::new(f))))
+        }
     }
 
     #[inline(always)]
@@ -190,6 +222,12 @@ impl InlineFn {
     }
 
     const NOTHING: &'static VTable = table_of(&nothing);
+
+    /// Whether the closure was given to [`InlineFn::helpable`].
+    #[inline]
+    pub fn is_helpable(&self) -> bool {
+        self.vtable.helpable
+    }
 
     /// Whether the captures are on the heap.
     pub fn is_boxed(&self) -> bool {

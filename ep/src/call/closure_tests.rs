@@ -22,20 +22,29 @@ fn run(mut f: InlineFn) -> Result<(), FnError> {
     f.call(&mut FnContext::new(&mut []).unwrap())
 }
 
-/// Two closures with the same captures, one stored inline and one in a box by its size.
-fn both(
+/// Closures with the same captures: one stored inline and one in a box by its size, and both as closures that callers may run.
+fn all(
     counted: impl Fn() -> Counted,
     body: impl Fn(&Counted) -> Result<(), FnError> + Copy + Send + 'static,
-) -> [InlineFn; 2] {
-    let (small, large, padding) = (counted(), counted(), [1u8; 200]);
-    let inline = InlineFn::new(move |_| body(&small));
-    let boxed = InlineFn::new(move |_| {
-        assert_eq!(padding, [1; 200]);
-        body(&large)
-    });
-    assert!(!inline.is_boxed() && inline.heap_bytes() == 0);
-    assert!(boxed.is_boxed() && boxed.heap_bytes() >= 200);
-    [inline, boxed]
+) -> [InlineFn; 4] {
+    let small = || {
+        let held = counted();
+        move |_: &mut FnContext<'_>| body(&held)
+    };
+    let large = || {
+        let (held, padding) = (counted(), [1u8; 200]);
+        move |_: &mut FnContext<'_>| {
+            assert_eq!(padding, [1; 200]);
+            body(&held)
+        }
+    };
+    let (inline, boxed) = (InlineFn::new(small()), InlineFn::new(large()));
+    let (helpable, boxed_helpable) = (InlineFn::helpable(small()), InlineFn::helpable(large()));
+    assert!(!inline.is_boxed() && inline.heap_bytes() == 0 && !helpable.is_boxed());
+    assert!(boxed.is_boxed() && boxed.heap_bytes() >= 200 && boxed_helpable.is_boxed());
+    let all = [inline, boxed, helpable, boxed_helpable];
+    assert_eq!(all.each_ref().map(InlineFn::is_helpable), [false, false, true, true]);
+    all
 }
 
 #[test]
@@ -70,7 +79,7 @@ fn a_closure_without_captures_is_inline() {
 fn a_called_closure_drops_its_captures_once() {
     let (first, drops) = counted();
     let again = || Counted(first.0.clone());
-    for (called, f) in both(again, |_| Ok(())).into_iter().enumerate() {
+    for (called, f) in all(again, |_| Ok(())).into_iter().enumerate() {
         assert_eq!(drops.load(Ordering::Relaxed), called);
         run(f).unwrap();
         assert_eq!(drops.load(Ordering::Relaxed), called + 1);
@@ -81,18 +90,18 @@ fn a_called_closure_drops_its_captures_once() {
 fn an_uncalled_closure_drops_its_captures_once() {
     let (first, drops) = counted();
     let again = || Counted(first.0.clone());
-    drop(both(again, |_| panic!("never called")));
-    assert_eq!(drops.load(Ordering::Relaxed), 2);
+    drop(all(again, |_| panic!("never called")));
+    assert_eq!(drops.load(Ordering::Relaxed), 4);
 }
 
 #[test]
 fn a_panicking_closure_drops_its_captures_once() {
     let (first, drops) = counted();
     let again = || Counted(first.0.clone());
-    for f in both(again, |_| panic!("on purpose")) {
+    for f in all(again, |_| panic!("on purpose")) {
         assert!(catch_unwind(AssertUnwindSafe(|| run(f))).is_err());
     }
-    assert_eq!(drops.load(Ordering::Relaxed), 2);
+    assert_eq!(drops.load(Ordering::Relaxed), 4);
 }
 
 /// After a call, whatever its outcome, the `InlineFn` is still usable and holds nothing.
@@ -101,16 +110,16 @@ fn a_closure_is_called_where_it_lies_and_once() {
     let mut nothing = FnContext::new(&mut []).unwrap();
     let (first, drops) = counted();
     let again = || Counted(first.0.clone());
-    for mut f in both(again, |_| Ok(())) {
+    for mut f in all(again, |_| Ok(())) {
         f.call(&mut nothing).unwrap();
-        f.call(&mut nothing).unwrap();
-    }
-    assert_eq!(drops.load(Ordering::Relaxed), 2);
-    for mut f in both(again, |_| panic!("on purpose")) {
-        assert!(catch_unwind(AssertUnwindSafe(|| f.call(&mut nothing))).is_err());
         f.call(&mut nothing).unwrap();
     }
     assert_eq!(drops.load(Ordering::Relaxed), 4);
+    for mut f in all(again, |_| panic!("on purpose")) {
+        assert!(catch_unwind(AssertUnwindSafe(|| f.call(&mut nothing))).is_err());
+        f.call(&mut nothing).unwrap();
+    }
+    assert_eq!(drops.load(Ordering::Relaxed), 8);
 }
 
 /// No captures, one word and more words are moved in different ways.

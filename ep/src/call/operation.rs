@@ -34,7 +34,7 @@ pub trait Operation: Send + Sync {
 
 /// The answer of a function that has started an [`Operation`]. It travels as the error of the function.
 ///
-/// Functions on collective streams may give it. On a CPU the thread of these streams polls their operations side by side. On a CUDA device the thread that launches
+/// Functions on collective streams may give it. On a CPU the thread of these streams polls their operations side by side, and so may a thread that waits for one whose function is [helpable](crate::InlineFn::helpable). On a CUDA device the thread that launches
 /// polls until the operation has queued its commands; then the device's order holds, and the engine [looks](Operation::look) at the operation until the device
 /// has passed them. A function on another stream that threads of the host run may give it, too, but its thread does nothing else until the operation is over. On
 /// other streams, and for a step of a program that is on no collective stream, it is an error like any other.

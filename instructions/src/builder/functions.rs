@@ -46,6 +46,29 @@ impl InstructionsBuilder {
         Ok(self.push_function(name, Role::Function, device, uses, || Some(InlineFn::new(f)), Site::caller())?)
     }
 
+    /// [`call_fn`](InstructionsBuilder::call_fn) of a function that a thread may run while it waits for it, as it runs kernels: no thread of the engine need wake, and the
+    /// wait ends microseconds earlier.
+    ///
+    /// The function, the [`Operation`](streamvm_ep::Operation) that it starts, and the drops of both must take no lock that a thread may hold while it waits for the
+    /// engine, because that thread would wait for itself.
+    ///
+    /// # Errors
+    /// As [`call_fn`](InstructionsBuilder::call_fn).
+    #[track_caller]
+    pub fn call_helpable<'u, F>(
+        &mut self,
+        name: impl Into<Cow<'static, str>>,
+        device: DeviceId,
+        uses: impl IntoIterator<Item = Use<'u>>,
+        f: F,
+    ) -> Result<(), Error>
+    where
+        F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
+    {
+        let body = || Some(InlineFn::helpable(f));
+        Ok(self.push_function(name, Role::Function, device, uses, body, Site::caller())?)
+    }
+
     /// [`push`](InstructionsBuilder::push) of code that uses no resource known to streamvm: it takes part only in the order of its stream.
     #[track_caller]
     pub fn host_fn<F>(&mut self, name: impl Into<Cow<'static, str>>, device: DeviceId, f: F)

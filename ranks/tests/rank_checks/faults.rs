@@ -192,6 +192,13 @@ fn step(ranks: Ranks, vm: &Vm, world: &Group) -> Result<(), AnyError> {
     for _ in 0..100 {
         world.all_reduce(vm, &x, Reduction::Sum)?;
     }
+    if world.rank() == 1 {
+        // What an engine refuses is not issued.
+        let ended = Vm::builder().build()?;
+        let x = tensor(&ended, DType::F32, &[1; 8], &[8])?;
+        ended.clone().shutdown(Duration::MAX)?;
+        world.broadcast(&ended, &x, 0).map(drop).expect_err("the engine has ended");
+    }
     world.check_order(vm)?.wait()?;
     world.all_reduce(vm, &x, Reduction::Sum)?;
     if world.rank() == 1 {

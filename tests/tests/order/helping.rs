@@ -1,17 +1,17 @@
 //! Helping: a caller that waits runs built-in kernels, copies and fills that it waits for in place of the thread context, and
-//! never a caller's code.
+//! never a caller's code that does not promise to take no lock.
 //!
 //! Who comes first is the scheduler's choice, the system's. So these tests go on until a caller has helped, or for a long time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use streamvm::ep::InlineFn;
+use streamvm::ep::{InlineFn, Operation, Unfinished};
 use streamvm::instructions::{Kind, Role};
 use streamvm::program::CompileOptions;
 use streamvm::{
-    BuildError, DType, Error, FnContext, InstructionList, Op, Params, Site, StreamKey, StreamType, TimeLimit, Vm,
+    BuildError, DType, Error, FnContext, FnError, InstructionList, Op, Params, Site, StreamKey, StreamType, Tensor, TimeLimit, Vm,
     VmBuilder,
 };
 use streamvm_tests::{CPU, PATIENCE, failure_of, no_races, on_device, submit, within};
@@ -113,6 +113,18 @@ fn a_waiter_never_runs_a_function() {
                 move || mine.fetch_add(usize::from(std::thread::current().id() == me), Ordering::Relaxed)
             };
             until_helped(&vm, |round| {
+                if round % 5 == 0 {
+                    let called = count();
+                    let ticket = submit(&vm, |b| {
+                        let mut on = b.on_collective();
+                        on.call_fn("before one that callers may run", CPU, [], move |_| {
+                            called();
+                            Ok(())
+                        })?;
+                        on.call_helpable("which", CPU, [], |_| Ok(()))
+                    });
+                    ticket.wait().expect("it passes");
+                }
                 // In front of what is waited for, with something to drop, and after it.
                 if round % 2 == 0 {
                     let (called, dropped) = (count(), OnDrop(Some(count())));
@@ -138,6 +150,100 @@ fn a_waiter_never_runs_a_function() {
             assert_eq!(mine.load(Ordering::Relaxed), 0, "the caller's thread ran a function");
         });
     }
+}
+
+/// Over after a number of polls, counted down in each.
+struct Polled(u32);
+
+impl Operation for Polled {
+    fn poll(&mut self) -> Result<bool, FnError> {
+        self.0 -= 1;
+        Ok(self.0 == 0)
+    }
+}
+
+/// Submits a function that a caller may run. It adds one to `sum`, and starts an operation that is over after `polls`.
+fn add_one(vm: &Vm, sum: &Tensor, polls: u32, mine: &Arc<AtomicUsize>) -> Result<(), Error> {
+    let (me, mine) = (std::thread::current().id(), mine.clone());
+    let ticket = submit(vm, |b| {
+        b.on_collective().call_helpable("add one", CPU, [sum.update()], move |context| {
+            mine.fetch_add(usize::from(std::thread::current().id() == me), Ordering::Relaxed);
+            context.writes.take::<f32>(0)?[0] += 1.0;
+            Err(Box::new(Unfinished(Box::new(Polled(polls)))))
+        })
+    });
+    ticket.wait()
+}
+
+/// Operations that are over soon end while the caller polls them, others are left to the thread of the context.
+#[test]
+fn a_waiter_runs_a_function_that_promises_to_take_no_lock_and_polls_its_operation() {
+    for (name, builder) in engines() {
+        within(name, move || {
+            let vm = builder.build().expect("an engine");
+            let (sum, mine, mut rounds) = (on_device(&vm, &[0.0]), Arc::default(), 0);
+            until_helped(&vm, |round| {
+                add_one(&vm, &sum, [1, 50, 5_000][round % 3], &mine).expect("it passes");
+                rounds += 1;
+            });
+            assert!(mine.load(Ordering::Relaxed) >= 100, "callers ran {mine:?} functions");
+            assert_eq!(sum.to_vec::<f32>(), Ok(vec![rounds as f32]));
+            no_races(&vm);
+        });
+    }
+}
+
+/// Two callers wait for operations of one context, the first of which is over once the second function has run: who polls lets the other begin.
+#[test]
+fn a_waiter_that_polls_holds_no_other_operation_back() {
+    within("operations that need each other", || {
+        let vm = vm();
+        for _ in 0..200 {
+            let flag = Arc::new(AtomicBool::new(false));
+            std::thread::scope(|scope| {
+                for (lane, ends) in [(0, false), (1, true)] {
+                    let (vm, flag) = (&vm, flag.clone());
+                    scope.spawn(move || {
+                        let _lane = streamvm::Lane(lane).enter();
+                        let ticket = submit(vm, |b| {
+                            b.on_collective().call_helpable("meet", CPU, [], move |_| {
+                                flag.fetch_or(ends, Ordering::Release);
+                                Err(Box::new(Unfinished(Box::new(Until(flag)))))
+                            })
+                        });
+                        ticket.wait().expect("it passes");
+                    });
+                }
+            });
+        }
+    });
+}
+
+/// Over once the flag is set.
+struct Until(Arc<AtomicBool>);
+
+impl Operation for Until {
+    fn poll(&mut self) -> Result<bool, FnError> {
+        Ok(self.0.load(Ordering::Acquire))
+    }
+}
+
+#[test]
+fn what_fails_while_a_waiter_runs_it_fails_its_instruction() {
+    within("failures of operations", || {
+        let vm = vm();
+        until_helped(&vm, |round| {
+            let ticket = submit(&vm, |b| {
+                b.on_collective().call_helpable("fails", CPU, [], move |_| match round % 3 {
+                    0 => Err("no luck".into()),
+                    1 => panic!("on purpose"),
+                    // Counts below zero in its first poll.
+                    _ => Err(Box::new(Unfinished(Box::new(Polled(0))))),
+                })
+            });
+            assert_eq!(failure_of(ticket.wait()).what, "fails");
+        });
+    });
 }
 
 struct OnDrop<F: FnOnce() -> usize>(Option<F>);

@@ -12,6 +12,7 @@
 //!
 //! Invariant: a context is used under a lock only: its run lock, or in simulated mode the lock of the stepping thread.
 
+mod helping;
 mod operations;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,7 +37,7 @@ use crate::progress::waiters::Wake;
 use crate::queue::node::{NodeBox, NodeList};
 use crate::sync::panics::panic_text;
 use crate::sync::parker::Parker;
-use crate::sync::{Mutex, Ordering, spin, unpoisoned};
+use crate::sync::{Mutex, spin, unpoisoned};
 use crate::tasks::task::{Action, Task};
 use operations::Paused;
 
@@ -141,28 +142,9 @@ impl Context {
         self.surviving(env, |context| context.run_turn(index, 1, env) > 0)
     }
 
-    /// Runs the ready instructions of one stream up to number `seq`, at most one turn.
-    pub(crate) fn help(&mut self, stream_state: &StreamState, seq: u64, env: &Environment) {
-        self.helped = true;
-        self.surviving(env, |context| {
-            context.take_in();
-            let Some(index) = context.indices.get(stream_state.id.index()).copied().flatten() else { return false };
-            let left = seq.saturating_sub(stream_state.passed()) as usize;
-            let ran = context.run_turn(index, left.min(TURN), env);
-            let helped = &context.handle.helped;
-            helped.store(helped.load(Ordering::Relaxed) + ran as u64, Ordering::Relaxed);
-            ran > 0
-        });
-    }
-
     /// Whether the last instruction that ran has a caller's code, and none submitted after it has.
     pub(crate) fn has_run_code(&self) -> bool {
         self.streams.get(self.current_stream).is_some_and(|stream| stream.stream_state.has_passed_code())
-    }
-
-    /// Whether a caller has helped since the last call of this function.
-    pub(crate) fn was_helped(&mut self) -> bool {
-        std::mem::take(&mut self.helped)
     }
 
     /// Does `work`, and survives its panics. The code that runs an instruction catches panics of that instruction. If a backend panics

@@ -429,7 +429,7 @@ impl State {
         if instruction.take_body(&mut task.function) {
             let role = if let Kind::Function { role, .. } = instruction.kind { Some(role) } else { None };
             // A waiting caller may run the kernels of a program, as it runs kernels.
-            if !matches!(role, Some(Role::Program | Role::Blocks)) {
+            if !matches!(role, Some(Role::Program | Role::Blocks)) && !task.function.is_helpable() {
                 filled.code = task.point.seq;
             }
             task.action = match role {
