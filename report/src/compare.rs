@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 use serde::Serialize;
 
 use crate::report::Report;
-use crate::text::Ns;
+use crate::text::{Bytes, Ns};
 
 /// Two reports, and what is different.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -19,6 +19,20 @@ pub struct Comparison {
     pub after: Report,
     /// Parts of the run whose times differ, the most different first.
     pub changes: Vec<Change>,
+    /// The memory of both, where a peak is another one.
+    pub memory: Vec<MemoryChange>,
+}
+
+/// The most memory in use, of one place and kind; 0 in a run that had none of it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct MemoryChange {
+    /// Which, such as `device memory on cpu:0`.
+    pub pool: String,
+    /// In the first run.
+    pub before_bytes: u64,
+    /// In the second run.
+    pub after_bytes: u64,
 }
 
 /// A part of a run whose time is another one in the second run. Of a part that one run lacks, or that is not among its longest, its time there is 0.
@@ -65,19 +79,41 @@ impl Comparison {
             let key = |it: &Change| Reverse(it.before_ns.abs_diff(it.after_ns));
             key(one).cmp(&key(other)).then_with(|| one.what.cmp(&other.what))
         });
-        Comparison { before, after, changes }
+        let memory = memory(&before, &after);
+        Comparison { before, after, changes, memory }
     }
+}
+
+fn memory(before: &Report, after: &Report) -> Vec<MemoryChange> {
+    let peak = |report: &Report, pool: &str| report.memory.iter().find(|it| it.pool == pool).map_or(0, |it| it.peak_bytes);
+    let mut pools: Vec<&str> = before.memory.iter().chain(&after.memory).map(|it| it.pool.as_str()).collect();
+    pools.sort_unstable();
+    pools.dedup();
+    let change = |pool: &str| MemoryChange {
+        pool: pool.to_owned(),
+        before_bytes: peak(before, pool),
+        after_bytes: peak(after, pool),
+    };
+    pools.into_iter().map(change).filter(|it| it.before_bytes != it.after_bytes).collect()
 }
 
 impl Display for Comparison {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let (before, after) = (self.before.total_ns, self.after.total_ns);
         writeln!(f, "{:>10} {:>10} {:>8}", "before", "after", "")?;
+        let ratio = |before: u64, after: u64| match before {
+            0 => "new".to_owned(),
+            _ => format!("× {:.2}", after as f64 / before as f64),
+        };
         let mut line = |before: u64, after: u64, what: &str| {
-            let ratio = if before == 0 { "new".into() } else { format!("× {:.2}", after as f64 / before as f64) };
-            writeln!(f, "{:>10} {:>10} {ratio:>8}  {what}", Ns(before), Ns(after))
+            writeln!(f, "{:>10} {:>10} {:>8}  {what}", Ns(before), Ns(after), ratio(before, after))
         };
         line(before, after, "the run")?;
-        self.changes.iter().take(20).try_for_each(|it| line(it.before_ns, it.after_ns, &it.what))
+        self.changes.iter().take(20).try_for_each(|it| line(it.before_ns, it.after_ns, &it.what))?;
+        for MemoryChange { pool, before_bytes, after_bytes } in &self.memory {
+            let (before, after, ratio) = (Bytes(*before_bytes), Bytes(*after_bytes), ratio(*before_bytes, *after_bytes));
+            writeln!(f, "{before:>10} {after:>10} {ratio:>8}  {pool}, peak")?;
+        }
+        Ok(())
     }
 }

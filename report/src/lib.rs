@@ -20,6 +20,7 @@
 mod compare;
 mod critical;
 mod idle;
+mod memory;
 pub mod packets;
 mod page;
 mod reader;
@@ -27,7 +28,8 @@ mod recording;
 mod report;
 mod text;
 
-pub use compare::{Change, Comparison};
+pub use compare::{Change, Comparison, MemoryChange};
+pub use memory::{Memory, Owner};
 pub use page::write_page;
 pub use reader::Packets;
 pub use recording::{ReadError, Recording};

@@ -129,6 +129,17 @@ pub struct TrackDescriptor {
     /// The track that it is shown below.
     #[prost(uint64, optional, tag = "5")]
     pub parent: Option<u64>,
+    /// The unit, if it is the track of a counter.
+    #[prost(message, optional, tag = "8")]
+    pub counter: Option<CounterDescriptor>,
+}
+
+/// A counter.
+#[derive(Clone, PartialEq, Message)]
+pub struct CounterDescriptor {
+    /// What it counts.
+    #[prost(string, optional, tag = "6")]
+    pub unit: Option<String>,
 }
 
 /// A process.

@@ -21,6 +21,7 @@ pub struct Recording {
     pub(crate) blocks: Vec<Block>,
     /// Of a flight recorder: instructions that had not passed when it was written.
     pub(crate) pending: Vec<Pending>,
+    pub(crate) pools: Vec<Pool>,
     texts: Vec<String>,
     /// Whether the trace ends within a packet, as that of a process that was killed may.
     pub(crate) is_cut: bool,
@@ -81,6 +82,33 @@ pub(crate) struct Pending {
     pub(crate) end: u64,
 }
 
+/// The memory of one place and kind.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pub(crate) name: String,
+    /// Times, and the bytes in use then.
+    pub(crate) values: Vec<(u64, u64)>,
+    pub(crate) reserved: u64,
+    pub(crate) peak: Option<Peak>,
+}
+
+/// The most that was in use.
+#[derive(Debug)]
+pub(crate) struct Peak {
+    pub(crate) at: u64,
+    pub(crate) bytes: u64,
+    pub(crate) owners: Vec<Owner>,
+}
+
+/// The memory of a name and line.
+#[derive(Debug)]
+pub(crate) struct Owner {
+    pub(crate) name: Text,
+    pub(crate) line: Text,
+    pub(crate) bytes: u64,
+    pub(crate) tensors: u64,
+}
+
 /// A time in which a thread of the host was blocked.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Block {
@@ -124,6 +152,9 @@ pub enum ReadError {
 /// A report looks at all that blocked the host once for each stream.
 const MOST_STREAMS: usize = 1024;
 
+/// The pools that are read, and the owners of a peak.
+const MOST_POOLS: usize = 64;
+
 /// A report names the first ones.
 const MOST_FAILED: usize = 20;
 
@@ -137,6 +168,10 @@ enum Track {
     Stream(u32),
     /// The waits of its instructions.
     Waits(u32),
+    /// The memory in use of a pool, what the pool has from its device, and its peaks.
+    InUse(usize),
+    Reserved(usize),
+    Peaks(usize),
     /// The process.
     Process,
     /// A device or a thread.
@@ -180,6 +215,8 @@ enum Argument {
     For,
     Outcome,
     Overwrites,
+    Bytes,
+    Tensors,
     Other,
 }
 
@@ -292,6 +329,8 @@ impl Reading {
                     "for" => Argument::For,
                     "outcome" => Argument::Outcome,
                     "overwrites" => Argument::Overwrites,
+                    "bytes" => Argument::Bytes,
+                    "tensors" => Argument::Tensors,
                     _ => Argument::Other,
                 };
                 self.argument_names.insert(name.number(), argument);
@@ -318,11 +357,14 @@ impl Reading {
         new
     }
 
-    /// A track of a stream is below that of its device and named for the stream, as in `compute@cpu:0:0`; that of its waits ends with `waits`, and those of workers are below it.
+    /// A track of a stream is below that of its device and named for the stream, as in `compute@cpu:0:0`; that of its waits ends with `waits`, and those of workers are below it. Those of
+    /// memory are counters, as `device memory on cpu:0`, and its peaks are below that.
     fn track(&mut self, track: &TrackDescriptor) {
         let name = track.name();
         let kind = match (self.tracks.get(&track.parent()), name.strip_suffix(" waits")) {
             _ if track.process.is_some() => Track::Process,
+            _ if track.counter.is_some() => self.counter(name),
+            (Some(&Track::InUse(pool)), _) => Track::Peaks(pool),
             (Some(&Track::Stream(stream)), _) => {
                 self.found.streams[stream as usize].is_unordered = true;
                 Track::Stream(stream)
@@ -333,6 +375,26 @@ impl Reading {
             _ => Track::Other,
         };
         self.tracks.insert(track.uuid(), kind);
+    }
+
+    fn counter(&mut self, name: &str) -> Track {
+        let (pool, is_reserved) = match name.strip_suffix(", reserved") {
+            Some(pool) => (pool, true),
+            None => (name, false),
+        };
+        if !pool.contains(" memory on ") {
+            return Track::Other;
+        }
+        let pools = &mut self.found.pools;
+        let place = match pools.iter().position(|known| known.name == pool) {
+            Some(known) => known,
+            None if pools.len() < MOST_POOLS => {
+                pools.push(Pool { name: pool.to_owned(), values: Vec::new(), reserved: 0, peak: None });
+                pools.len() - 1
+            }
+            None => return Track::Other,
+        };
+        if is_reserved { Track::Reserved(place) } else { Track::InUse(place) }
     }
 
     fn stream(&mut self, name: &str) -> u32 {
@@ -362,7 +424,15 @@ impl Reading {
                 let open = self.begin(at, track, event);
                 self.end(at, open);
             }
-            _ => {}
+            EventType::Counter => {
+                let value = u64::try_from(event.value()).unwrap_or(0);
+                match track {
+                    Track::InUse(pool) => self.found.pools[pool].values.push((at, value)),
+                    Track::Reserved(pool) => self.found.pools[pool].reserved = value,
+                    _ => {}
+                }
+            }
+            EventType::Unspecified => {}
         }
     }
 
@@ -382,7 +452,33 @@ impl Reading {
         }
     }
 
+    /// A mark on the track of a pool's peaks: a `peak`, or an `owner` of the last one.
+    fn peak(&mut self, at: u64, pool: usize, event: &TrackEvent) {
+        let name = self.names.get(&event.name()).copied().unwrap_or_default();
+        let mut owner = Owner { name: Text::default(), line: Text::default(), bytes: 0, tensors: 0 };
+        for argument in &event.arguments {
+            let text = self.argument_texts.get(&argument.interned_text()).copied().unwrap_or_default();
+            match self.argument_names.get(&argument.name()) {
+                Some(Argument::Op) => owner.name = text,
+                Some(Argument::Line) => owner.line = text,
+                Some(Argument::Bytes) => owner.bytes = argument.number(),
+                Some(Argument::Tensors) => owner.tensors = argument.number(),
+                _ => {}
+            }
+        }
+        let is_peak = self.found.text(name) == "peak";
+        match &mut self.found.pools[pool].peak {
+            peak if is_peak => *peak = Some(Peak { at, bytes: owner.bytes, owners: Vec::new() }),
+            Some(peak) if peak.owners.len() < MOST_POOLS => peak.owners.push(owner),
+            _ => {}
+        }
+    }
+
     fn begin(&mut self, at: u64, track: Track, event: &TrackEvent) -> Open {
+        if let Track::Peaks(pool) = track {
+            self.peak(at, pool, event);
+            return Open::Other;
+        }
         let name = self.names.get(&event.name()).copied().unwrap_or_default();
         let mut instruction = Instruction { name, begin: at, submitted: at, ..Instruction::default() };
         let mut outcome = Text::default();
@@ -402,7 +498,7 @@ impl Reading {
                     let text = self.argument_texts.get(&argument.interned_text()).copied();
                     instruction.overwrites = text.unwrap_or_default();
                 }
-                Some(Argument::Op | Argument::For | Argument::Other) | None => {}
+                Some(Argument::Op | Argument::For | Argument::Bytes | Argument::Tensors | Argument::Other) | None => {}
             }
         }
         match (track, self.found.text(name)) {
@@ -445,6 +541,7 @@ impl Reading {
                 }
                 Open::Pending(pending)
             }
+            (Track::InUse(_) | Track::Reserved(_) | Track::Peaks(_), _) => Open::Other,
             (Track::Other | Track::Process, name) => {
                 let why = match name {
                     "wait" => Why::Result,

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::critical::{Part, Path};
 use crate::idle::{Reason, Time, time_of};
+use crate::memory::{Memory, memory};
 use crate::recording::{self, Recording, Text, Why};
 
 /// How many causes, and how many groups of the critical path, a report names: the longest.
@@ -36,6 +37,8 @@ pub struct Report {
     pub copies: Option<Copies>,
     /// How long instructions were queued.
     pub queue: Queue,
+    /// The memory in use of each place and kind, the highest peak first.
+    pub memory: Vec<Memory>,
 }
 
 /// An instruction that had not passed.
@@ -201,6 +204,7 @@ impl Report {
             critical_path: critical(recording, (begin, end)),
             copies: copies(recording),
             queue: queue(recording),
+            memory: memory(recording),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use crate::memory::Owner;
 use crate::report::{Cause, Idle, Place, Report};
 
 /// A time that people read.
@@ -15,6 +16,22 @@ impl Display for Ns {
             1_000..1_000_000 => format!("{:.1} µs", ns / 1e3),
             1_000_000..1_000_000_000 => format!("{:.1} ms", ns / 1e6),
             _ => format!("{:.2} s", ns / 1e9),
+        };
+        f.pad(&text)
+    }
+}
+
+/// A number of bytes that people read.
+pub(crate) struct Bytes(pub(crate) u64);
+
+impl Display for Bytes {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let bytes = self.0 as f64;
+        let text = match self.0 {
+            0..1_024 => format!("{} B", self.0),
+            1_024..0x10_0000 => format!("{:.1} KiB", bytes / 1024.0),
+            0x10_0000..0x4000_0000 => format!("{:.1} MiB", bytes / f64::from(1 << 20)),
+            _ => format!("{:.2} GiB", bytes / f64::from(1 << 30)),
         };
         f.pad(&text)
     }
@@ -133,6 +150,21 @@ impl Display for Report {
             let beside = Percent(copies.beside_ns, copies.copying_ns);
             writeln!(f, "copies took {}, {beside} of them beside computations", Ns(copies.copying_ns))?;
         }
-        writeln!(f, "from submission to begin: {} (median), {} (99 %)", Ns(self.queue.p50_ns), Ns(self.queue.p99_ns))
+        writeln!(f, "from submission to begin: {} (median), {} (99 %)", Ns(self.queue.p50_ns), Ns(self.queue.p99_ns))?;
+        for pool in &self.memory {
+            let peak = pool.peak_bytes;
+            let (most, reserved, at) = (Bytes(peak), Bytes(pool.reserved_bytes), Ns(pool.peak_at_ns));
+            writeln!(f, "\n{}: {most} in use at the peak ({at} after the begin), {reserved} reserved", pool.pool)?;
+            let (shown, more) = pool.owners.split_at(pool.owners.len().min(10));
+            for Owner { of, bytes, tensors } in shown {
+                let (share, plural) = (Percent(*bytes, peak), s(*tensors));
+                writeln!(f, "{:>9} {share:>5}  {of}, {tensors} tensor{plural}", Bytes(*bytes))?;
+            }
+            let others = more.iter().fold(pool.others_bytes, |sum, owner| sum.saturating_add(owner.bytes));
+            if others > 0 {
+                writeln!(f, "{:>9} {:>5}  others", Bytes(others), Percent(others, peak))?;
+            }
+        }
+        Ok(())
     }
 }

@@ -127,6 +127,39 @@ function cause(idle) {
   return element('span', {}, ...said, times);
 }
 
+function size(bytes) {
+  const units = ['B', 'KiB', 'MiB', 'GiB'];
+  const unit = bytes < 1024 ? 0 : bytes < 2 ** 20 ? 1 : bytes < 2 ** 30 ? 2 : 3;
+  return `${unit === 0 ? bytes : (bytes / 1024 ** unit).toFixed(unit === 3 ? 2 : 1)} ${units[unit]}`;
+}
+
+// The bytes in use over time, in steps, up to the peak.
+function curve(pool) {
+  const svg = (tag, attributes) => {
+    const made = document.createElementNS('http://www.w3.org/2000/svg', tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    return made;
+  };
+  const values = pool.over_time, [begin, end] = [values[0][0], values[values.length - 1][0]];
+  const points = values.map(([at, bytes]) => [1000 * (at - begin) / Math.max(end - begin, 1), 100 - 98 * bytes / Math.max(pool.peak_bytes, 1)]);
+  const steps = points.map(([x, y], i) => `${i === 0 ? 'M' : 'H'}${x.toFixed(1)}${i === 0 ? ' ' : 'V'}${y.toFixed(1)}`).join('');
+  const told = `${pool.pool} over time, up to ${size(pool.peak_bytes)}`;
+  const picture = svg('svg', { class: 'curve', viewBox: '0 0 1000 101', preserveAspectRatio: 'none', role: 'img', 'aria-label': told });
+  picture.append(svg('path', { d: `${steps}H1000V100H0Z` }));
+  return picture;
+}
+
+function memory(pool, table) {
+  const share = (bytes) => number(`${Math.round(100 * bytes / Math.max(pool.peak_bytes, 1))} %`);
+  const rows = pool.owners.map((it) => row(number(size(it.bytes)), share(it.bytes), number(it.tensors.toLocaleString('en')), place(it.of)));
+  if (pool.others_bytes > 0) rows.push(row(number(size(pool.others_bytes)), share(pool.others_bytes), '', 'others'));
+  const told = `${size(pool.peak_bytes)} in use at the peak, ${time(pool.peak_at_ns)} after the begin; ${size(pool.reserved_bytes)} reserved`;
+  return [
+    element('h2', {}, `${pool.pool[0].toUpperCase()}${pool.pool.slice(1)}`), element('p', { class: 'dim' }, told),
+    ...pool.over_time.length > 1 ? [curve(pool)] : [], table(['at the peak', '', 'tensors', 'of'], rows),
+  ];
+}
+
 function show() {
   const root = byId('report'), many = (count, what) => `${count.toLocaleString('en')} ${what}${count === 1 ? '' : 's'}`;
   document.title = `${facts.title}: streamvm`;
@@ -148,6 +181,7 @@ function show() {
   root.append(table(['time', '', 'times', 'would save', ''], path.groups.map((it) => row(number(time(it.ns)), number(percent(it.ns)), number(it.times.toLocaleString('en')), number(time(it.would_save_ns)), place(it.of)))));
   const copies = report.copies === null ? '' : `Copies took ${time(report.copies.copying_ns)}, ${Math.round(100 * report.copies.beside_ns / report.copies.copying_ns)} % of them beside computations. `;
   root.append(element('p', {}, `${copies}From submission to begin: ${time(report.queue.p50_ns)} (median), ${time(report.queue.p99_ns)} (99 %).`));
+  root.append(...report.memory.flatMap((pool) => memory(pool, table)));
 }
 
 // ---- The card of an instruction ----

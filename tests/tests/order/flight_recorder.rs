@@ -190,8 +190,14 @@ fn what_is_older_is_dropped() {
         std::thread::sleep(Duration::from_millis(300));
         (&x + 1).and_then(|sum| sum.wait()).expect("it passes");
         vm.write_trace().expect("it is written");
-        let found = by_name(&trace.take());
+        let trace = trace.take();
+        let found = by_name(&trace);
         assert!(found.contains_key("add") && !found.contains_key("fill"), "{found:?}");
+        // The peak of the memory, and whose it was, is told of the whole run.
+        let slices = read(&trace).0;
+        let owners = slices.iter().filter(|it| it.name == "owner").map(|it| it.arguments["op"].as_str());
+        let peaks = slices.iter().filter(|it| it.name == "peak").count();
+        assert_eq!((peaks, owners.collect::<Vec<_>>()), (1, vec!["fill", "add"]));
     });
 }
 

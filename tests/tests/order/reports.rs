@@ -219,3 +219,59 @@ fn only_what_overwrites_is_said_to() {
         assert_eq!(longest.cause, Cause::Waited, "{report}");
     }
 }
+
+/// The peak has the lines whose tensors were there then, although a later line has more at the end.
+#[test]
+fn the_owners_of_the_memory_at_its_peak() {
+    let (report, _) = report(
+        |builder| builder,
+        |vm| {
+            let small = ones(vm);
+            let large: Vec<Tensor> = (0..3).map(|_| vm.full(CPU, DType::F32, &[1 << 18], 1.0).expect("a tensor")).collect(); // the owner
+            let sum = (&large[0] + &large[1]).expect("a sum"); // the second
+            drop((large, sum));
+            std::thread::sleep(LONG);
+            let kept: Vec<Tensor> = (0..20).map(|_| (&small + &small).expect("a sum")).collect();
+            kept[19].wait().expect("it passes");
+            let peak = vm.stats().memory[0].allocator.peak_in_use as u64;
+            assert!(peak >= 4 << 20, "{peak}");
+        },
+    );
+    let [memory] = &report.memory[..] else { panic!("{report}") };
+    assert_eq!(memory.pool, "device memory on cpu:0");
+    let [first, second, ..] = &memory.owners[..] else { panic!("{report}") };
+    assert_eq!((first.of.name.as_str(), first.bytes, first.tensors), ("fill", 3 << 20, 3), "{report}");
+    is_marked(Some(&first.of.line), "the owner");
+    assert_eq!((second.of.name.as_str(), second.bytes, second.tensors), ("add", 1 << 20, 1), "{report}");
+    is_marked(Some(&second.of.line), "the second");
+    let owned: u64 = memory.owners.iter().map(|owner| owner.bytes).sum();
+    assert_eq!((owned, memory.others_bytes), (memory.peak_bytes, 0), "{report}");
+    assert!(memory.over_time.iter().any(|(at, bytes)| (*at, *bytes) == (memory.peak_at_ns, memory.peak_bytes)));
+    assert_eq!(memory.over_time.last().map(|(_, bytes)| *bytes), Some(0), "{report}");
+    let text = report.to_string();
+    assert!(text.contains("device memory on cpu:0: 4.0 MiB in use at the peak"), "{text}");
+    assert!(text.contains("  3.0 MiB  75 %  fill (") && text.contains(", 3 tensors\n"), "{text}");
+}
+
+/// A list that releases a tensor may give its memory to another one: nothing is counted twice.
+#[test]
+fn memory_that_a_list_passes_on_counts_once() {
+    let trace = Shared::default();
+    let vm = Vm::builder().cpu_memory_limit(2 << 20).trace(TraceConfig::to_writer(trace.clone())).build();
+    let vm = vm.expect("an engine");
+    within("a full device", move || {
+        let mut b = InstructionsBuilder::new();
+        let first = b.full(CPU, DType::F32, &[1 << 18], 1.0).expect("a fill");
+        let second = b.add(&first, &first).expect("a sum");
+        b.release(&first);
+        let third = b.mul(&second, &second).expect("a product");
+        drop(first);
+        vm.submit(b.finish()).expect("there is memory for two").wait().expect("it passes");
+        assert_eq!(third.to_vec::<f32>().expect("it passes"), vec![4.0; 1 << 18]);
+        drop((second, third));
+        vm.shutdown(Duration::from_secs(60)).expect("all passes");
+    });
+    let report = Report::of(&Recording::read(&trace.take()[..]).expect("a trace"));
+    let memory = report.memory.iter().find(|it| it.pool == "device memory on cpu:0").expect("there is a pool");
+    assert_eq!((memory.peak_bytes, memory.over_time.last().map(|(_, bytes)| *bytes)), (2 << 20, Some(0)), "{report}");
+}

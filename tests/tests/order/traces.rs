@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use streamvm::program::CompileOptions;
+use streamvm::report::PoolStats;
 use streamvm::{DType, DeviceId, Error, Lane, Mode, TraceConfig, Vm};
 use streamvm_report::Packets;
 use streamvm_report::packets::{EventType, TracePacket};
@@ -179,10 +180,13 @@ fn every_wait_of_the_plan_is_an_arrow_with_its_ends() {
     for mode in [Mode::Threaded, Mode::Inline, Mode::Simulated { seed: 5 }] {
         let (record, trace) = (Shared::default(), Shared::default());
         let (recorded, traced) = (record.clone(), trace.clone());
+        let pools = Arc::new(Mutex::new(Vec::new()));
+        let known = pools.clone();
         within(&format!("{mode:?}"), move || {
             let vm = Vm::builder().mode(mode).sim_devices(1).record(recorded).trace(TraceConfig::to_writer(traced));
             let vm = vm.build().expect("an engine");
             work(&vm).expect("it is submitted");
+            known.lock().expect("nobody panics with it").extend(vm.stats().memory);
             let _ = vm.shutdown(Duration::from_secs(60));
         });
         let ((slices, counters), planned) = (read(&trace.take()), planned(&record.take()));
@@ -231,6 +235,16 @@ fn every_wait_of_the_plan_is_an_arrow_with_its_ends() {
         assert!(runs.values().any(|run| run.arguments["line"].contains("traces.rs")), "{mode:?}");
         assert_eq!(counters["pending instructions"], 0, "{mode:?}");
         assert_eq!(counters["pending bytes"], 0, "{mode:?}");
+        // The allocators count the same, and in the end all memory is free.
+        let pools = pools.lock().expect("nobody panics with it");
+        assert!(pools.len() >= 2, "{mode:?}: {pools:?}");
+        for PoolStats { place, kind, allocator } in pools.iter() {
+            let name = format!("{kind} memory on {place}");
+            let peaks = slices.iter().filter(|it| it.name == "peak" && it.track == format!("{name}, peaks"));
+            let peak: usize = peaks.map(|it| it.arguments["bytes"].parse().expect("a number")).max().unwrap_or(0);
+            assert_eq!((peak, counters[&name]), (allocator.peak_in_use, 0), "{mode:?}: {name}");
+            assert_eq!(counters[&format!("{name}, reserved")] as usize, allocator.reserved, "{mode:?}: {name}");
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use streamvm_stream::StreamId;
 
 use crate::execute::backpressure::Pending;
+use crate::observe::memory_use::{MemoryUse, PoolNews};
 use crate::observe::stall_report::StalledInstruction;
 use crate::observe::timeline_writer::{Noted, StreamFacts, TimelineWriter};
 use crate::tasks::timeline::Event;
@@ -30,6 +31,7 @@ pub(crate) struct FlightRecorder {
 struct Look {
     at: u64,
     noted: Vec<Noted>,
+    memory: Vec<PoolNews>,
     pending: Pending,
 }
 
@@ -46,9 +48,9 @@ impl FlightRecorder {
     }
 
     /// Keeps what was noted until `at`, and drops what is too old or too much.
-    pub(crate) fn keep(&mut self, at: u64, mut noted: Vec<Noted>, pending: Pending) {
+    pub(crate) fn keep(&mut self, at: u64, mut noted: Vec<Noted>, memory: Vec<PoolNews>, pending: Pending) {
         let is_same = self.looks.back().is_some_and(|look| look.pending == pending);
-        if noted.is_empty() && is_same {
+        if noted.is_empty() && memory.is_empty() && is_same {
             return;
         }
         noted.iter_mut().for_each(|(_, events)| events.shrink_to_fit());
@@ -56,7 +58,7 @@ impl FlightRecorder {
         if noted.iter().any(|(_, events)| events.iter().any(ends)) {
             self.passed = at;
         }
-        let look = Look { at, noted, pending };
+        let look = Look { at, noted, memory, pending };
         self.events += look.events();
         self.looks.push_back(look);
         let since = self.passed.saturating_sub(self.last);
@@ -68,7 +70,7 @@ impl FlightRecorder {
         }
     }
 
-    /// Writes a trace of what is kept, and of what is pending at this time.
+    /// Writes a trace of what is kept, of what is pending at this time, and of the memory in use, with its peak since the engine was built.
     ///
     /// # Errors
     /// Those of `out`.
@@ -76,7 +78,7 @@ impl FlightRecorder {
         &self,
         out: impl Write,
         now: u64,
-        pending: &[(StreamId, StalledInstruction)],
+        (pending, memory): (&[(StreamId, StalledInstruction)], &MemoryUse),
         facts: impl Fn(StreamId) -> Option<StreamFacts>,
     ) -> io::Result<()> {
         let mut writer = TimelineWriter::new(out)?;
@@ -84,7 +86,11 @@ impl FlightRecorder {
         writer.show(u64::MAX, noted, &facts)?;
         for look in &self.looks {
             writer.count(look.at, look.pending.instructions, look.pending.bytes)?;
+            for news in &look.memory {
+                writer.memory(&PoolNews { peak: None, ..news.clone() })?;
+            }
         }
+        memory.all().try_for_each(|news| writer.memory(&news))?;
         let since = self.looks.front().map_or(now, |look| look.at);
         writer.finish((since, now), pending, facts)
     }
@@ -113,12 +119,12 @@ mod tests {
     #[test]
     fn what_is_too_old_is_dropped_when_something_ends() {
         let mut recorder = FlightRecorder::new(Duration::from_nanos(100));
-        [10, 50, 120].into_iter().for_each(|at| recorder.keep(at, ended(1), pending(at)));
+        [10, 50, 120].into_iter().for_each(|at| recorder.keep(at, ended(1), Vec::new(), pending(at)));
         assert_eq!(times(&recorder), [50, 120]);
         // Nothing ends: what led to that stays, and a look that found nothing is not kept.
-        [500, 600].into_iter().for_each(|at| recorder.keep(at, Vec::new(), pending(3)));
+        [500, 600].into_iter().for_each(|at| recorder.keep(at, Vec::new(), Vec::new(), pending(3)));
         assert_eq!(times(&recorder), [50, 120, 500]);
-        recorder.keep(700, ended(1), pending(3));
+        recorder.keep(700, ended(1), Vec::new(), pending(3));
         assert_eq!((times(&recorder), recorder.events), (vec![700], 1));
     }
 
@@ -126,12 +132,12 @@ mod tests {
     fn what_is_too_much_is_dropped() {
         let mut recorder = FlightRecorder::new(Duration::MAX);
         let half = MOST as u64 / 2;
-        [1, 2].into_iter().for_each(|at| recorder.keep(at, ended(half), pending(at)));
+        [1, 2].into_iter().for_each(|at| recorder.keep(at, ended(half), Vec::new(), pending(at)));
         assert_eq!(times(&recorder), [1, 2]);
-        recorder.keep(3, ended(1), pending(3));
+        recorder.keep(3, ended(1), Vec::new(), pending(3));
         assert_eq!((times(&recorder), recorder.events), (vec![2, 3], MOST / 2 + 1));
         // The last look, whatever it has.
-        recorder.keep(4, ended(MOST as u64 + 1), pending(4));
+        recorder.keep(4, ended(MOST as u64 + 1), Vec::new(), pending(4));
         assert_eq!((times(&recorder), recorder.events), (vec![4], MOST + 1));
     }
 

@@ -28,7 +28,7 @@ use crate::sync::{MutexGuard, engine_thread, spin, unpoisoned, yield_now};
 use crate::tasks::memory::{Memory, UnusedMemory};
 use crate::tasks::resource::{Contents, Known};
 use crate::tasks::task::Task;
-use crate::tasks::timeline::Why;
+use crate::tasks::timeline::{Name, Why};
 
 /// What a submitter does when the queue is full.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -170,6 +170,9 @@ impl Engine {
         if any_failed && count > 0 {
             // Before any instruction of the list is published and can fail, so that the claim sees every failure.
             submitted.claim = Some(self.failures.claim(state.submitted + 1, state.submitted + count));
+        }
+        if let Some(timeline) = &self.timeline {
+            state.publish_taken(timeline);
         }
         let wake = state.commit(list, self, submitted);
         Ok(After { wake, yields: std::mem::take(&mut state.yields) })
@@ -405,7 +408,14 @@ impl Engine {
             self.handle.deferred_free.take(&mut state.scratch.dropped);
             state.free_dropped(self);
             match state.create_passed(tensor, self) {
-                Ok(created) => break created,
+                Ok(created) => {
+                    if let Some(timeline) = &self.timeline {
+                        state.scratch.took.clear();
+                        state.note_taken(created.0, None, (Name::Constant("data of the host"), site));
+                        state.publish_taken(timeline);
+                    }
+                    break created;
+                }
                 Err(obstacle) => {
                     drop(state);
                     let why = obstacle.blocks();

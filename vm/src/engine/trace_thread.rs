@@ -12,6 +12,7 @@ use crate::engine::flight_recorder::FlightRecorder;
 use crate::engine::trace_out::{OpenTrace, TraceOut};
 use crate::execute::backpressure::Pending;
 use crate::execute::environment::Environment;
+use crate::observe::memory_use::{MemoryUse, PoolNews};
 use crate::observe::stall_report::StalledInstruction;
 use crate::observe::timeline_writer::{Noted, StreamFacts, TimelineWriter};
 use crate::sync::panics::panic_text;
@@ -35,7 +36,7 @@ pub(crate) fn serve(env: &Environment, trace: OpenTrace) {
 
 /// Writes everything as it comes.
 fn write_all(env: &Environment, timeline: &Timeline, out: TraceOut) {
-    let mut pending = None;
+    let (mut pending, mut memory) = (None, MemoryUse::default());
     // After an error: what it was.
     let mut shown = caught(|| TimelineWriter::new(BufWriter::new(out))).map_err(tell);
     loop {
@@ -46,8 +47,10 @@ fn write_all(env: &Environment, timeline: &Timeline, out: TraceOut) {
         for _ in 0..if asked.callers.is_empty() { 1 } else { 2 } {
             let now = timeline.now();
             let events = noted(env, timeline);
+            memory.add(allocated(timeline));
+            let news = memory.news();
             if let Ok(open) = &mut shown
-                && let Err(error) = caught(|| show(open, (now, events), &mut pending, env))
+                && let Err(error) = caught(|| show(open, (now, events), &news, &mut pending, env))
             {
                 let broken = std::mem::replace(&mut shown, Err(tell(error)));
                 // Its drop calls the writer once more.
@@ -79,7 +82,7 @@ fn tell(error: io::Error) -> String {
 
 /// Keeps what has happened lately, and writes it when something fails, or somebody asks.
 fn keep_last(env: &Environment, timeline: &Timeline, mut out: TraceOut, last: Duration) {
-    let mut kept = FlightRecorder::new(last);
+    let (mut kept, mut memory) = (FlightRecorder::new(last), MemoryUse::default());
     // Why the trace that is there was written.
     let mut written = Cause::Nothing;
     loop {
@@ -88,14 +91,15 @@ fn keep_last(env: &Environment, timeline: &Timeline, mut out: TraceOut, last: Du
         let now = timeline.now();
         let events = noted(env, timeline);
         let fails = events.iter().any(|(_, events)| events.iter().any(Event::is_failure));
-        kept.keep(now, events, env.pending());
+        memory.add(allocated(timeline));
+        kept.keep(now, events, memory.news(), env.pending());
         let cause = asked.cause.max(if fails { Cause::Failure } else { Cause::Nothing });
         // What follows from a failure does not replace what led to it; what follows from a stall may be worse than that.
         if cause > written || !asked.callers.is_empty() {
             let pending = pending(env);
             let outcome = caught(|| {
                 let mut trace = Vec::new();
-                kept.write(&mut trace, timeline.now(), &pending, |id| facts(id, env))?;
+                kept.write(&mut trace, timeline.now(), (&pending, &memory), |id| facts(id, env))?;
                 out.replace(&trace)
             });
             match &outcome {
@@ -138,10 +142,13 @@ fn caught<T>(write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
 fn show(
     shown: &mut TimelineWriter<BufWriter<TraceOut>>,
     (now, events): (u64, Vec<Noted>),
+    memory: &[PoolNews],
     pending: &mut Option<(u64, u64)>,
     env: &Environment,
 ) -> io::Result<()> {
     let mut is_news = shown.show(now, events, |id| facts(id, env))?;
+    memory.iter().try_for_each(|news| shown.memory(news))?;
+    is_news |= !memory.is_empty();
     let Pending { instructions, bytes } = env.pending();
     if pending.replace((instructions, bytes)) != Some((instructions, bytes)) {
         shown.count(now, instructions, bytes)?;
@@ -149,6 +156,15 @@ fn show(
     }
     // What was written is whole packets, so a process that is killed leaves a trace up to here.
     if is_news { shown.flush() } else { Ok(()) }
+}
+
+/// What submissions have allocated and freed since the last call.
+fn allocated(timeline: &Timeline) -> Vec<Event> {
+    let (events, is_full) = timeline.memory.take();
+    if is_full {
+        log::warn!("the trace of the engine leaves out memory that was taken or freed: it is written slower than they come");
+    }
+    events
 }
 
 /// What all threads have noted since the last call.

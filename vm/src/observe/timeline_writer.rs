@@ -20,9 +20,10 @@ use streamvm_ep::{DeviceId, Site};
 use streamvm_stream::{Point, StreamId, StreamKey};
 use streamvm_trace::{Argument, Slice, Text, TraceWriter, Track};
 
+use crate::observe::memory_use::{Owner, Peak, PoolName, PoolNews};
 use crate::observe::stall_report::StalledInstruction;
 use crate::tasks::counters::Ended;
-use crate::tasks::timeline::{Blocked, Event, Ran, Why};
+use crate::tasks::timeline::{Blocked, Event, Ran, Took, Why};
 
 /// Of how many of the last instructions of a stream the ends are known, for what waits for them.
 const ENDS: usize = 1 << 16;
@@ -45,6 +46,7 @@ pub(crate) struct TimelineWriter<W: Write> {
     streams: HashMap<StreamId, Stream>,
     pending: Track,
     bytes: Track,
+    pools: HashMap<PoolName, PoolTracks>,
     /// Events that are held back, each with the number of the thread that has noted it.
     held: Vec<(usize, Event)>,
     /// When the events of the call before were taken: what had happened by then is all here now.
@@ -55,6 +57,14 @@ pub(crate) struct TimelineWriter<W: Write> {
     callers: Vec<Blocked>,
     /// The arrows so far.
     arrows: u64,
+}
+
+/// The tracks of a pool of memory.
+#[derive(Copy, Clone)]
+struct PoolTracks {
+    in_use: Track,
+    reserved: Track,
+    peaks: Track,
 }
 
 /// What a thread has noted, with its name.
@@ -145,6 +155,7 @@ impl<W: Write> TimelineWriter<W> {
             streams,
             pending,
             bytes,
+            pools: HashMap::new(),
             held,
             taken: 0,
             open,
@@ -162,6 +173,45 @@ impl<W: Write> TimelineWriter<W> {
         self.writer.count(self.bytes, at, bytes)
     }
 
+    /// Shows how much memory of a pool is in use. At a new peak there is a `peak`, and an `owner` for each of those who had the most.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub(crate) fn memory(&mut self, news: &PoolNews) -> io::Result<()> {
+        let PoolTracks { in_use, reserved, peaks } = match self.pools.get(&news.pool) {
+            Some(tracks) => *tracks,
+            None => {
+                let (place, kind) = news.pool;
+                let name = format!("{kind} memory on {place}");
+                let in_use = self.writer.counter(&name, "bytes", None)?;
+                let reserved = self.writer.counter(&format!("{name}, reserved"), "bytes", None)?;
+                let peaks = self.writer.track(&format!("{name}, peaks"), Some(in_use))?;
+                *self.pools.entry(news.pool).insert(PoolTracks { in_use, reserved, peaks }).get()
+            }
+        };
+        for &(at, bytes) in &news.samples {
+            self.writer.count(in_use, at, bytes)?;
+        }
+        if let Some((at, _)) = news.samples.last() {
+            self.writer.count(reserved, *at, news.reserved)?;
+        }
+        let Some(Peak { at, bytes, owners }) = &news.peak else { return Ok(()) };
+        let mark = |writer: &mut TraceWriter<W>, name: &str, arguments: &[(&'static str, Argument)]| {
+            writer.slice(&Slice { track: peaks, name, begin: *at, end: *at, arguments, leaves: None, enters: &[] })
+        };
+        mark(&mut self.writer, "peak", &[("bytes", Argument::Number(*bytes))])?;
+        for Owner { name, site, bytes, tensors } in owners {
+            let arguments = [
+                ("op", Argument::Text(self.writer.text(name.text()))),
+                ("line", Argument::Text(self.line(*site))),
+                ("bytes", Argument::Number(*bytes)),
+                ("tensors", Argument::Number(*tensors)),
+            ];
+            mark(&mut self.writer, "owner", &arguments)?;
+        }
+        Ok(())
+    }
+
     /// Takes events, each list with the name of the thread that has noted it, which were taken from `now` on. Shows those that had happened at the call before. `facts` tells of streams.
     /// Returns whether something was shown.
     ///
@@ -177,6 +227,7 @@ impl<W: Write> TimelineWriter<W> {
             Event::Ran(ran) => ran.ended,
             Event::Passed { at, .. } => *at,
             Event::Blocked(blocked) => blocked.ended,
+            Event::Took(Took { at, .. }) | Event::Gave { at, .. } => *at,
         };
         let mut due = mem::take(&mut self.held);
         for (name, events) in lists {
@@ -200,6 +251,8 @@ impl<W: Write> TimelineWriter<W> {
                     }
                 }
                 Event::Blocked(blocked) => self.callers.push(blocked),
+                // `MemoryUse` has these.
+                Event::Took(_) | Event::Gave { .. } => {}
             }
         }
         let open = mem::take(&mut self.open);

@@ -232,7 +232,7 @@ impl State {
             self.planned.push(task);
             let uses = ordered_uses(&self.scratch.uses, instruction);
             self.sync.instruction(point, uses, order, &mut self.snapshot.of(env));
-            self.note_ordered(instruction, point, env.me);
+            self.note_ordered(instruction, point, env);
         }
         self.sync.end();
         if let Some(observer) = &env.observer {
@@ -292,7 +292,7 @@ impl State {
         let waits = self.sync.order(point, uses, order, &mut observed, |point| task.add_read(point));
         self.add_planned_waits(&mut task, &waits, env);
         if explicit {
-            self.note_ordered(instruction, point, env.me);
+            self.note_ordered(instruction, point, env);
         }
         task
     }
@@ -308,10 +308,10 @@ impl State {
     }
 
     #[inline(never)]
-    fn note_ordered(&mut self, instruction: &Instruction, point: Point, engine: EngineRef) {
+    fn note_ordered(&mut self, instruction: &Instruction, point: Point, env: &Environment) {
         match &instruction.kind {
-            Kind::Record(event) => self.note_recorded(event, point, engine),
-            Kind::Release => self.transfer_block(self.scratch.uses[instruction.use_range().start].resource),
+            Kind::Record(event) => self.note_recorded(event, point, env.me),
+            Kind::Release => self.transfer_block(self.scratch.uses[instruction.use_range().start].resource, env),
             Kind::SectionBegin(_) => {
                 let resources = &self.scratch.uses[instruction.use_range()];
                 self.sync.set_section(resources.first().map(|u| u.resource));
@@ -369,8 +369,12 @@ impl State {
     /// Performs a release: the memory, with all accesses so far, goes to the resource of this list that `prepare` chose, or back to its
     /// pool.
     #[inline(never)]
-    fn transfer_block(&mut self, owner: streamvm_instructions::ResourceId) {
+    fn transfer_block(&mut self, owner: streamvm_instructions::ResourceId, env: &Environment) {
         let Some(released) = self.scratch.released_blocks.commit(owner) else { return };
+        // What an heir was given has said that it was the owner's until then.
+        if released.heir.is_none() {
+            self.note_freed(owner, env);
+        }
         let accesses = self.sync.dependence(owner).accesses();
         if let Some(known) = self.known(owner) {
             known.memory.block = None;

@@ -248,7 +248,7 @@ impl State {
                 if reads || matches!(instruction.kind, Kind::Release) {
                     return Err(never_written());
                 }
-                self.create(resource, stream, matches!(instruction.kind, Kind::Allocate), env)?
+                self.create(resource, instruction, stream, env)?
             }
         };
         let is_new = known.is_none();
@@ -282,16 +282,17 @@ impl State {
         Ok(id)
     }
 
-    /// Registers the resource of a use on `stream`, with memory if it has bytes. If the use only `allocates`, the first access may be on any stream. Returns
+    /// Registers the resource of a use on `stream`, with memory if it has bytes. If the instruction only allocates, the first access may be on any stream. Returns
     /// its id.
     fn create(
         &mut self,
         resource: &Resource,
+        instruction: &Instruction,
         stream: StreamId,
-        allocates: bool,
         env: &Environment,
     ) -> Result<ResourceId, Box<Obstacle>> {
         let mut former_owner = None;
+        let allocates = matches!(instruction.kind, Kind::Allocate);
         let (memory, dependence, contents) = match resource.kind() {
             ResourceKind::Var => (Memory::none(), Dependence::default(), Contents::Written),
             ResourceKind::Storage { bytes: 0, .. } => (Memory::none(), Dependence::default(), Contents::Fresh),
@@ -303,6 +304,7 @@ impl State {
                 };
                 if let Some(id) = cached {
                     self.scratch.taken += bytes as u64;
+                    self.note_taken_by(id, None, instruction, env);
                     return Ok(id);
                 }
                 let first = if allocates { UNKNOWN_STREAM } else { stream };
@@ -317,6 +319,7 @@ impl State {
             self.scratch.released_blocks.pass_on(owner, id);
         }
         self.add_resource(id, Known { memory, contents });
+        self.note_taken_by(id, former_owner, instruction, env);
         Ok(id)
     }
 

@@ -27,6 +27,7 @@ use crate::submit::sections::{HeldSection, SectionScratch};
 use crate::tasks::memory::Pools;
 use crate::tasks::resource::{Contents, Known};
 use crate::tasks::task::Task;
+use crate::tasks::timeline::Took;
 
 /// One stream, as submissions see it.
 pub(crate) struct SubmissionStream {
@@ -93,6 +94,8 @@ pub(crate) struct Scratch {
     /// Events that the list records, by address.
     pub(crate) recorded: HashMap<usize, Recorded>,
     pub(crate) undo: Vec<Undo>,
+    /// The memory that the list is given, of an engine that is traced.
+    pub(crate) took: Vec<Took>,
     pub(crate) released_blocks: ReleasedBlocks,
     pub(crate) dropped: Vec<ResourceId>,
     /// The waits of the current instruction.
@@ -115,6 +118,7 @@ impl Scratch {
         self.waited_for.clear();
         self.recorded.clear();
         self.undo.clear();
+        self.took.clear();
         self.released_blocks.clear();
     }
 }
@@ -228,6 +232,7 @@ impl State {
             if let Some(observer) = &env.observer {
                 observer.forgets(id);
             }
+            self.note_freed(id, env);
             if !self.cache_block(id) {
                 self.free(id);
             }

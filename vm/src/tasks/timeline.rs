@@ -3,12 +3,14 @@
 //! Each thread context and worker has a list of its own ([`Events`]), as it has counters for profiles: the thread that runs it writes, and the thread that writes
 //! the trace competes for the lock, a hundred times a second. The completion has a list, too, of what devices have finished, and callers that were blocked share one.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::thread::ThreadId;
 use std::time::Instant;
 
 use smallvec::SmallVec;
-use streamvm_ep::Site;
+use streamvm_ep::{MemoryKind, Site};
+use streamvm_instructions::{Kind, Place, ResourceId};
 use streamvm_stream::Point;
 
 use crate::sync::{Mutex, Receiver, Sender, channel, unpoisoned};
@@ -23,6 +25,8 @@ pub(crate) struct Timeline {
     pub(crate) completion: Events,
     /// When callers were blocked.
     pub(crate) callers: Events,
+    /// What submissions have allocated and freed.
+    pub(crate) memory: Events,
     /// Who wants to see the trace.
     pub(crate) asks: Asks,
     /// What messages call its output.
@@ -119,6 +123,27 @@ pub(crate) enum Event {
     Passed { point: Point, at: u64, outcome: Ended },
     /// A caller was blocked.
     Blocked(Blocked),
+    /// An instruction, or a caller that brings data, was given memory.
+    Took(Took),
+    /// The memory of a resource may be given to others.
+    Gave { resource: ResourceId, at: u64 },
+}
+
+/// Memory that was given to a resource.
+#[derive(Clone)]
+pub(crate) struct Took {
+    pub(crate) resource: ResourceId,
+    pub(crate) place: Place,
+    pub(crate) kind: MemoryKind,
+    /// With the rounding of the allocator.
+    pub(crate) bytes: usize,
+    /// What the pool has from its device.
+    pub(crate) reserved: usize,
+    /// The resource whose memory it was until then, if the list itself has released it.
+    pub(crate) from: Option<ResourceId>,
+    pub(crate) name: Name,
+    pub(crate) site: Site,
+    pub(crate) at: u64,
 }
 
 /// A time in which a caller was blocked.
@@ -179,13 +204,24 @@ pub(crate) struct Ran {
 }
 
 /// The name of an instruction.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Name {
     Constant(&'static str),
     Own(Box<str>),
 }
 
 impl Name {
+    /// The name of an instruction that is being submitted.
+    pub(crate) fn of(kind: &Kind) -> Name {
+        match kind {
+            Kind::Call { op, .. } => Name::Constant(op.name()),
+            Kind::Copy => Name::Constant("copy"),
+            Kind::Fill(_) => Name::Constant("fill"),
+            Kind::Function { name: Cow::Borrowed(name), .. } => Name::Constant(name),
+            kind => Name::Own(kind.name().into()),
+        }
+    }
+
     pub(crate) fn text(&self) -> &str {
         match self {
             Name::Constant(text) => text,
@@ -221,8 +257,8 @@ impl Events {
 impl Timeline {
     /// The time counts from now. `name` is what messages call the output.
     pub(crate) fn new(name: String) -> Timeline {
-        let (completion, callers, asks) = (Events::default(), Events::default(), Asks::default());
-        Timeline { zero: Instant::now(), completion, callers, asks, name }
+        let (completion, callers, memory) = (Events::default(), Events::default(), Events::default());
+        Timeline { zero: Instant::now(), completion, callers, memory, asks: Asks::default(), name }
     }
 
     /// The time in nanoseconds.
