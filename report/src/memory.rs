@@ -24,8 +24,8 @@ pub struct Memory {
     pub others_bytes: u64,
     /// What the pool had from its device at last, in use or not.
     pub reserved_bytes: u64,
-    /// Times in nanoseconds since the trace began, and the bytes in use from then on. The most in each hundredth of a second, of a long run in each
-    /// thousandth part of it.
+    /// Times in nanoseconds since the trace began, and the bytes in use from then on: of each 200 µs the most and the last, of a long run the most of each
+    /// thousandth part.
     pub over_time: Vec<(u64, u64)>,
 }
 

@@ -70,6 +70,12 @@ def shows_the_report(browser, address, report):
     for group in report["critical_path"]["groups"]:
         assert f"{group['of']['name']} at {group['of']['line']} on {group['of']['stream']}" in text, group
     assert len(browser.run("return [...document.querySelectorAll('#idle + table tbody tr')].map((it) => it.innerText)")) == len(report["idle"])
+    curves = browser.run("return [...document.querySelectorAll('.curve')].map((it) => [it.getAttribute('aria-label'), it.getBoundingClientRect().width])")
+    assert len(curves) == len(report["memory"]) > 0, curves
+    for pool, (told, width) in zip(report["memory"], curves):
+        assert told.startswith(f"{pool['pool']} over time, up to ") and width > 100, (told, width)
+        for owner in pool["owners"]:
+            assert f"{owner['of']['name']} at {owner['of']['line']}" in text, owner
     # Each instruction: who waits for another one is among those that waited for that one, and began after its end.
     wrong = browser.run("""const wrong = []; let waits = 0;
         for (let i = 0; i < columns.name.length; i++) for (const source of sourcesOf(i)) {

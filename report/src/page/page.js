@@ -140,7 +140,7 @@ function curve(pool) {
     for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
     return made;
   };
-  const values = pool.over_time, [begin, end] = [values[0][0], values[values.length - 1][0]];
+  const values = [[pool.over_time[0][0], 0], ...pool.over_time], [begin, end] = [values[0][0], values[values.length - 1][0]];
   const points = values.map(([at, bytes]) => [1000 * (at - begin) / Math.max(end - begin, 1), 100 - 98 * bytes / Math.max(pool.peak_bytes, 1)]);
   const steps = points.map(([x, y], i) => `${i === 0 ? 'M' : 'H'}${x.toFixed(1)}${i === 0 ? ' ' : 'V'}${y.toFixed(1)}`).join('');
   const told = `${pool.pool} over time, up to ${size(pool.peak_bytes)}`;

@@ -15,6 +15,9 @@ const OWNERS: usize = 32;
 /// The memory of so many names and lines is told apart; that of further ones counts as of others, so that names which never come again do not fill the memory.
 const LINES: usize = 1 << 12;
 
+/// Of each such time, in nanoseconds, a trace has the most that was in use, and what was in use at its end.
+const STEP: u64 = 200_000;
+
 /// The use of all pools.
 #[derive(Default)]
 pub(crate) struct MemoryUse {
@@ -29,7 +32,7 @@ pub(crate) type PoolName = (Place, MemoryKind);
 #[derive(Clone)]
 pub(crate) struct PoolNews {
     pub(crate) pool: PoolName,
-    /// Times, and the bytes in use then: the most since the last news, and the last.
+    /// Times, and the bytes in use from then on.
     pub(crate) samples: SmallVec<[(u64, u64); 2]>,
     /// What the pool has from its device.
     pub(crate) reserved: u64,
@@ -61,14 +64,23 @@ struct Pool {
     reserved: u64,
     /// When that changed last.
     last: u64,
-    /// The most since the last news, and when; `None` if nothing has changed since.
-    highest: Option<(u64, u64)>,
+    /// The step that has begun, if anything has changed since the last news.
+    step: Option<Step>,
+    samples: SmallVec<[(u64, u64); 2]>,
     peak: Peak,
     /// The peak has no owners yet: those of now.
     at_peak: bool,
     has_new_peak: bool,
     places: HashMap<(Name, NonNull<()>), usize>,
     owners: Vec<Owner>,
+}
+
+/// A time of at most [`STEP`].
+#[derive(Copy, Clone)]
+struct Step {
+    begin: u64,
+    /// When the most was in use, and how much.
+    most: (u64, u64),
 }
 
 /// The memory of a resource.
@@ -133,12 +145,11 @@ impl MemoryUse {
 
     /// What is new since the last call.
     pub(crate) fn news(&mut self) -> Vec<PoolNews> {
-        let changed = self.pools.iter_mut().filter(|pool| pool.highest.is_some());
+        let changed = self.pools.iter_mut().filter(|pool| pool.step.is_some());
         let news = changed.map(|pool| {
             pool.find_owners();
-            let last = (pool.last, pool.in_use);
-            let highest = pool.highest.take().filter(|(at, most)| *at < last.0 && *most > last.1);
-            let samples = highest.into_iter().chain([last]).collect();
+            pool.end_step();
+            let samples = std::mem::take(&mut pool.samples);
             let peak = std::mem::take(&mut pool.has_new_peak).then(|| pool.peak.clone());
             PoolNews { pool: pool.name, samples, reserved: pool.reserved, peak }
         });
@@ -161,7 +172,8 @@ impl Pool {
             in_use: 0,
             reserved: 0,
             last: 0,
-            highest: None,
+            step: None,
+            samples: SmallVec::new(),
             peak: Peak::default(),
             at_peak: false,
             has_new_peak: false,
@@ -184,14 +196,24 @@ impl Pool {
     }
 
     fn changes(&mut self, at: u64, in_use: u64) {
+        if self.step.is_some_and(|step| at >= step.begin + STEP) {
+            self.end_step();
+        }
         (self.in_use, self.last) = (in_use, at);
-        if self.highest.is_none_or(|(_, most)| in_use > most) {
-            self.highest = Some((at, in_use));
+        let step = self.step.get_or_insert(Step { begin: at, most: (at, in_use) });
+        if in_use > step.most.1 {
+            step.most = (at, in_use);
         }
         if in_use > self.peak.bytes {
             (self.peak.at, self.peak.bytes) = (at, in_use);
             (self.at_peak, self.has_new_peak) = (true, true);
         }
+    }
+
+    fn end_step(&mut self) {
+        let last = (self.last, self.in_use);
+        let most = self.step.take().map(|step| step.most).filter(|(at, most)| *at < last.0 && *most > last.1);
+        self.samples.extend(most.into_iter().chain([last]));
     }
 
     /// Finds who has the memory of the peak, while it lasts: once for each peak that something follows.
@@ -252,6 +274,16 @@ mod tests {
         assert_eq!(told(&memory.news()), (vec![(9, 0)], None));
         let all: Vec<PoolNews> = memory.all().collect();
         assert_eq!((all[0].peak.as_ref().map(|peak| peak.bytes), all[0].reserved), (Some(630), 1_000));
+    }
+
+    #[test]
+    fn each_step_has_its_most_and_its_last() {
+        let mut memory = MemoryUse::default();
+        memory.add(vec![took(10, 1, 100, "a", None), took(20, 2, 50, "a", None), gave(30, 2)]);
+        memory.add(vec![took(STEP + 10, 3, 1, "a", None), gave(STEP + 20, 3)]);
+        memory.add(vec![took(9 * STEP, 4, 2, "a", None), took(9 * STEP, 5, 2, "a", None)]);
+        let samples = [(20, 150), (30, 100), (STEP + 10, 101), (STEP + 20, 100), (9 * STEP, 104)];
+        assert_eq!(told(&memory.news()).0, samples);
     }
 
     #[test]
