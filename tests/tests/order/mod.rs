@@ -13,6 +13,7 @@ mod held;
 mod helping;
 mod holes;
 mod lifecycle;
+mod metrics;
 mod numbers;
 mod order;
 mod parts;
