@@ -85,7 +85,8 @@ impl Comparison {
 }
 
 fn memory(before: &Report, after: &Report) -> Vec<MemoryChange> {
-    let peak = |report: &Report, pool: &str| report.memory.iter().find(|it| it.pool == pool).map_or(0, |it| it.peak_bytes);
+    let peak =
+        |report: &Report, pool: &str| report.memory.iter().find(|it| it.pool == pool).map_or(0, |it| it.peak_bytes);
     let mut pools: Vec<&str> = before.memory.iter().chain(&after.memory).map(|it| it.pool.as_str()).collect();
     pools.sort_unstable();
     pools.dedup();
@@ -111,7 +112,8 @@ impl Display for Comparison {
         line(before, after, "the run")?;
         self.changes.iter().take(20).try_for_each(|it| line(it.before_ns, it.after_ns, &it.what))?;
         for MemoryChange { pool, before_bytes, after_bytes } in &self.memory {
-            let (before, after, ratio) = (Bytes(*before_bytes), Bytes(*after_bytes), ratio(*before_bytes, *after_bytes));
+            let (before, after, ratio) =
+                (Bytes(*before_bytes), Bytes(*after_bytes), ratio(*before_bytes, *after_bytes));
             writeln!(f, "{before:>10} {after:>10} {ratio:>8}  {pool}, peak")?;
         }
         Ok(())

@@ -11,8 +11,8 @@ use streamvm::ep::{InlineFn, Operation, Unfinished};
 use streamvm::instructions::{Kind, Role};
 use streamvm::program::CompileOptions;
 use streamvm::{
-    BuildError, DType, Error, FnContext, FnError, InstructionList, Op, Params, Site, StreamKey, StreamType, Tensor, TimeLimit, Vm,
-    VmBuilder,
+    BuildError, DType, Error, FnContext, FnError, InstructionList, Op, Params, Site, StreamKey, StreamType, Tensor,
+    TimeLimit, Vm, VmBuilder,
 };
 use streamvm_tests::{CPU, PATIENCE, failure_of, no_races, on_device, submit, within};
 

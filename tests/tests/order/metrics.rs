@@ -58,7 +58,8 @@ impl GaugeFn for Value {
 impl Seen {
     fn describe(&self, name: KeyName, unit: Option<Unit>, text: &str) {
         let unit = unit.expect("a unit").as_str();
-        let before = self.described.lock().expect("nobody panics with it").insert(name.as_str().to_owned(), unit.into());
+        let before =
+            self.described.lock().expect("nobody panics with it").insert(name.as_str().to_owned(), unit.into());
         assert!(before.is_none() && !text.is_empty(), "{name:?} is described twice, or by nothing");
     }
 }

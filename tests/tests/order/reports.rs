@@ -227,7 +227,8 @@ fn the_owners_of_the_memory_at_its_peak() {
         |builder| builder,
         |vm| {
             let small = ones(vm);
-            let large: Vec<Tensor> = (0..3).map(|_| vm.full(CPU, DType::F32, &[1 << 18], 1.0).expect("a tensor")).collect(); // the owner
+            let large: Vec<Tensor> =
+                (0..3).map(|_| vm.full(CPU, DType::F32, &[1 << 18], 1.0).expect("a tensor")).collect(); // the owner
             let sum = (&large[0] + &large[1]).expect("a sum"); // the second
             drop((large, sum));
             std::thread::sleep(LONG);

@@ -162,7 +162,9 @@ fn show(
 fn allocated(timeline: &Timeline) -> Vec<Event> {
     let (events, is_full) = timeline.memory.take();
     if is_full {
-        log::warn!("the trace of the engine leaves out memory that was taken or freed: it is written slower than they come");
+        log::warn!(
+            "the trace of the engine leaves out memory that was taken or freed: it is written slower than they come"
+        );
     }
     events
 }

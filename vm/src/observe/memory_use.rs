@@ -1,5 +1,6 @@
 //! How much memory of each pool is in use, and by which lines at its peak, from what submissions have noted.
 
+use std::cmp::Reverse;
 use std::ptr::NonNull;
 
 use hashbrown::HashMap;
@@ -222,7 +223,7 @@ impl Pool {
             return;
         }
         let mut owners: Vec<&Owner> = self.owners.iter().filter(|owner| owner.bytes > 0).collect();
-        owners.sort_by(|one, other| other.bytes.cmp(&one.bytes));
+        owners.sort_by_key(|owner| Reverse(owner.bytes));
         self.peak.owners = owners.into_iter().take(OWNERS).cloned().collect();
     }
 }
@@ -245,8 +246,11 @@ mod tests {
         Event::Gave { resource: ResourceId(resource), at }
     }
 
-    /// The samples, and the peak with its owners.
-    fn told(news: &[PoolNews]) -> (Vec<(u64, u64)>, Option<(u64, u64, Vec<(&str, u64, u64)>)>) {
+    /// The time and the bytes of a peak, and its owners with their bytes and tensors.
+    type Told<'n> = (u64, u64, Vec<(&'n str, u64, u64)>);
+
+    /// The samples, and the peak.
+    fn told(news: &[PoolNews]) -> (Vec<(u64, u64)>, Option<Told<'_>>) {
         let [news] = news else { panic!("{} pools have news", news.len()) };
         let peak = news.peak.as_ref().map(|peak| {
             let owners = peak.owners.iter().map(|it| (it.name.text(), it.bytes, it.tensors));
@@ -296,7 +300,12 @@ mod tests {
     #[test]
     fn events_that_were_left_out_do_no_harm() {
         let mut memory = MemoryUse::default();
-        memory.add(vec![gave(1, 7), took(2, 1, 100, "a", None), took(3, 1, 60, "b", None), took(4, 2, 1, "c", Some(9))]);
+        memory.add(vec![
+            gave(1, 7),
+            took(2, 1, 100, "a", None),
+            took(3, 1, 60, "b", None),
+            took(4, 2, 1, "c", Some(9)),
+        ]);
         assert_eq!(told(&memory.news()).0, [(2, 100), (4, 61)]);
     }
 

@@ -14,9 +14,9 @@
 pub(crate) mod clock_history;
 #[cfg(feature = "sim")]
 pub(crate) mod instruments;
+pub(crate) mod memory_use;
 #[cfg(feature = "sim")]
 pub(crate) mod observer;
-pub(crate) mod memory_use;
 pub(crate) mod stall_report;
 pub(crate) mod submission;
 #[cfg(feature = "sim")]

@@ -31,7 +31,11 @@ impl Context {
                     break;
                 }
                 // A yield would give the core to the thread of the context, which spins.
-                if has_one_core() || cfg!(any(loom, shuttle)) { yield_now() } else { std::hint::spin_loop() }
+                if has_one_core() || cfg!(any(loom, shuttle)) {
+                    yield_now()
+                } else {
+                    std::hint::spin_loop()
+                }
                 ran += run(context);
             }
             ran > 0
