@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::recording::{Pool, Recording};
 use crate::report::Place;
 
-/// A report has at most so many values of memory over time.
+/// The most values of memory over time in a report, and the last one.
 const MOST_VALUES: usize = 1_000;
 
 /// The memory of one place and kind.
@@ -16,7 +16,7 @@ pub struct Memory {
     pub pool: String,
     /// The most that was in use at once, in bytes, with the rounding of the allocator.
     pub peak_bytes: u64,
-    /// When that was first, in nanoseconds since the trace began.
+    /// When that was first, in nanoseconds since the first submission.
     pub peak_at_ns: u64,
     /// Whose it was then: the lines with the most bytes, the greatest first.
     pub owners: Vec<Owner>,
@@ -24,7 +24,7 @@ pub struct Memory {
     pub others_bytes: u64,
     /// What the pool had from its device at last, in use or not.
     pub reserved_bytes: u64,
-    /// Times in nanoseconds since the trace began, and the bytes in use from then on: of each 200 µs the most and the last, of a long run the most of each
+    /// Times in nanoseconds since the first submission, and the bytes in use from then on: of each 200 µs the most and the last, of a long run the most of each
     /// thousandth part.
     pub over_time: Vec<(u64, u64)>,
 }
@@ -50,13 +50,11 @@ pub(crate) fn memory(recording: &Recording) -> Vec<Memory> {
 
 fn of_pool(recording: &Recording, pool: &Pool) -> Option<Memory> {
     let highest = pool.values.iter().max_by_key(|(at, bytes)| (*bytes, std::cmp::Reverse(*at)));
-    let (peak_at_ns, peak_bytes) = match (&pool.peak, highest) {
-        (Some(peak), _) => (peak.at, peak.bytes),
-        // The trace was cut before the peak was written.
-        (None, Some((at, bytes))) => (*at, *bytes),
-        (None, None) => return None,
-    };
-    let owners = pool.peak.iter().flat_map(|peak| &peak.owners).map(|owner| Owner {
+    // The trace may have been cut before the peak was written.
+    let peak = pool.peak.as_ref().filter(|peak| highest.is_none_or(|(_, bytes)| *bytes <= peak.bytes));
+    let (peak_at, peak_bytes) = peak.map(|peak| (peak.at, peak.bytes)).or(highest.copied())?;
+    let (begin, _) = recording.span();
+    let owners = peak.iter().flat_map(|peak| &peak.owners).map(|owner| Owner {
         of: Place {
             stream: None,
             name: recording.text(owner.name).to_owned(),
@@ -70,11 +68,11 @@ fn of_pool(recording: &Recording, pool: &Pool) -> Option<Memory> {
     Some(Memory {
         pool: pool.name.clone(),
         peak_bytes,
-        peak_at_ns,
+        peak_at_ns: peak_at.saturating_sub(begin),
         others_bytes: peak_bytes.saturating_sub(owned),
         owners,
         reserved_bytes: pool.reserved,
-        over_time: over_time(&pool.values),
+        over_time: over_time(&pool.values).into_iter().map(|(at, bytes)| (at.saturating_sub(begin), bytes)).collect(),
     })
 }
 
@@ -86,11 +84,7 @@ fn over_time(values: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let highest = |part: &[(u64, u64)]| part.iter().copied().max_by_key(|(_, bytes)| *bytes);
     let mut found: Vec<(u64, u64)> = sorted.chunks(many).filter_map(highest).collect();
     // The last one says what was left.
-    if let (Some(last), Some(shown)) = (sorted.last(), found.last_mut())
-        && many > 1
-    {
-        *shown = *last;
-    }
+    found.extend(sorted.last().filter(|last| found.last() != Some(last)));
     found
 }
 
@@ -104,9 +98,12 @@ mod tests {
         values[4_321].1 = 1_000;
         values.reverse();
         let found = over_time(&values);
-        assert!(found.len() <= MOST_VALUES && found.is_sorted());
+        assert!(found.len() <= MOST_VALUES + 1 && found.is_sorted());
         assert!(found.contains(&(4_321, 1_000)));
         assert_eq!(found.last(), Some(&(9_499, 9_499 % 7)));
+        // The most right before the end.
+        values[1] = (9_498, 2_000);
+        assert!(over_time(&values).ends_with(&[(9_498, 2_000), (9_499, 9_499 % 7)]));
         assert_eq!(over_time(&[(3, 1), (2, 5)]), [(2, 5), (3, 1)]);
         assert_eq!(over_time(&[]), []);
     }

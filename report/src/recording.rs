@@ -152,8 +152,11 @@ pub enum ReadError {
 /// A report looks at all that blocked the host once for each stream.
 const MOST_STREAMS: usize = 1024;
 
-/// The pools that are read, and the owners of a peak.
+/// The most pools that are read.
 const MOST_POOLS: usize = 64;
+
+/// The most owners of a peak that are read.
+const MOST_OWNERS: usize = 64;
 
 /// A report names the first ones.
 const MOST_FAILED: usize = 20;
@@ -172,6 +175,8 @@ enum Track {
     InUse(usize),
     Reserved(usize),
     Peaks(usize),
+    /// A counter that no report is made of.
+    Counter,
     /// The process.
     Process,
     /// A device or a thread.
@@ -217,6 +222,7 @@ enum Argument {
     Overwrites,
     Bytes,
     Tensors,
+    At,
     Other,
 }
 
@@ -331,6 +337,7 @@ impl Reading {
                     "overwrites" => Argument::Overwrites,
                     "bytes" => Argument::Bytes,
                     "tensors" => Argument::Tensors,
+                    "at" => Argument::At,
                     _ => Argument::Other,
                 };
                 self.argument_names.insert(name.number(), argument);
@@ -365,6 +372,7 @@ impl Reading {
             _ if track.process.is_some() => Track::Process,
             _ if track.counter.is_some() => self.counter(name),
             (Some(&Track::InUse(pool)), _) => Track::Peaks(pool),
+            (Some(Track::Counter), _) => Track::Counter,
             (Some(&Track::Stream(stream)), _) => {
                 self.found.streams[stream as usize].is_unordered = true;
                 Track::Stream(stream)
@@ -383,7 +391,7 @@ impl Reading {
             None => (name, false),
         };
         if !pool.contains(" memory on ") {
-            return Track::Other;
+            return Track::Counter;
         }
         let pools = &mut self.found.pools;
         let place = match pools.iter().position(|known| known.name == pool) {
@@ -392,7 +400,7 @@ impl Reading {
                 pools.push(Pool { name: pool.to_owned(), values: Vec::new(), reserved: 0, peak: None });
                 pools.len() - 1
             }
-            None => return Track::Other,
+            None => return Track::Counter,
         };
         if is_reserved { Track::Reserved(place) } else { Track::InUse(place) }
     }
@@ -456,6 +464,8 @@ impl Reading {
     fn peak(&mut self, at: u64, pool: usize, event: &TrackEvent) {
         let name = self.names.get(&event.name()).copied().unwrap_or_default();
         let mut owner = Owner { name: Text::default(), line: Text::default(), bytes: 0, tensors: 0 };
+        // Of a flight recorder: it may have been before the trace begins.
+        let mut at = at;
         for argument in &event.arguments {
             let text = self.argument_texts.get(&argument.interned_text()).copied().unwrap_or_default();
             match self.argument_names.get(&argument.name()) {
@@ -463,13 +473,14 @@ impl Reading {
                 Some(Argument::Line) => owner.line = text,
                 Some(Argument::Bytes) => owner.bytes = argument.number(),
                 Some(Argument::Tensors) => owner.tensors = argument.number(),
+                Some(Argument::At) => at = argument.number(),
                 _ => {}
             }
         }
         let is_peak = self.found.text(name) == "peak";
         match &mut self.found.pools[pool].peak {
             peak if is_peak => *peak = Some(Peak { at, bytes: owner.bytes, owners: Vec::new() }),
-            Some(peak) if peak.owners.len() < MOST_POOLS => peak.owners.push(owner),
+            Some(peak) if peak.owners.len() < MOST_OWNERS => peak.owners.push(owner),
             _ => {}
         }
     }
@@ -498,7 +509,10 @@ impl Reading {
                     let text = self.argument_texts.get(&argument.interned_text()).copied();
                     instruction.overwrites = text.unwrap_or_default();
                 }
-                Some(Argument::Op | Argument::For | Argument::Bytes | Argument::Tensors | Argument::Other) | None => {}
+                Some(
+                    Argument::Op | Argument::For | Argument::Bytes | Argument::Tensors | Argument::At | Argument::Other,
+                )
+                | None => {}
             }
         }
         match (track, self.found.text(name)) {
@@ -541,7 +555,7 @@ impl Reading {
                 }
                 Open::Pending(pending)
             }
-            (Track::InUse(_) | Track::Reserved(_) | Track::Peaks(_), _) => Open::Other,
+            (Track::InUse(_) | Track::Reserved(_) | Track::Peaks(_) | Track::Counter, _) => Open::Other,
             (Track::Other | Track::Process, name) => {
                 let why = match name {
                     "wait" => Why::Result,

@@ -154,7 +154,11 @@ impl Display for Report {
         for pool in &self.memory {
             let peak = pool.peak_bytes;
             let (most, reserved, at) = (Bytes(peak), Bytes(pool.reserved_bytes), Ns(pool.peak_at_ns));
-            writeln!(f, "\n{}: {most} in use at the peak ({at} after the begin), {reserved} reserved", pool.pool)?;
+            writeln!(
+                f,
+                "\n{}: {most} in use at the peak ({at} after the first submission), {reserved} reserved",
+                pool.pool
+            )?;
             let (shown, more) = pool.owners.split_at(pool.owners.len().min(10));
             for Owner { of, bytes, tensors } in shown {
                 let (share, plural) = (Percent(*bytes, peak), s(*tensors));

@@ -144,8 +144,51 @@ fn trace(ops: &[Op]) -> Vec<u8> {
         slice(&mut writer, host, "wait", (begin, end), &line, None, &[]);
         slice(&mut writer, host, "met", (end, end), &[], None, &[arrows]);
     }
+    memory(&mut writer, ops, &times);
     writer.finish().unwrap();
     bytes
+}
+
+/// The bytes in use once an instruction has been submitted: each has as many as its duration, until three further ones have been submitted.
+fn in_use(ops: &[Op], place: usize) -> Vec<(usize, u64)> {
+    let mut owners: Vec<(usize, u64)> = (place.saturating_sub(2)..=place).map(|it| (it, ops[it].duration)).collect();
+    owners.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    owners
+}
+
+fn total(owners: &[(usize, u64)]) -> u64 {
+    owners.iter().map(|(_, bytes)| bytes).sum()
+}
+
+/// Tells of memory as an engine does: of more than one pool, and of peaks that are none any more.
+fn memory(writer: &mut TraceWriter<&mut Vec<u8>>, ops: &[Op], times: &[Times]) {
+    for pool in ["device memory on cuda:0", "pageable memory on host"] {
+        let bytes = writer.counter(pool, "bytes", None).unwrap();
+        let reserved = writer.counter(&format!("{pool}, reserved"), "bytes", None).unwrap();
+        let peaks = writer.track(&format!("{pool}, peaks"), Some(bytes)).unwrap();
+        let mut peak = 0;
+        for (place, it) in times.iter().enumerate() {
+            let owners = in_use(ops, place);
+            let total = total(&owners);
+            writer.count(bytes, it.submitted, total).unwrap();
+            writer.count(reserved, it.submitted, 1_000).unwrap();
+            if total <= peak {
+                continue;
+            }
+            peak = total;
+            let at = (it.submitted, it.submitted);
+            slice(writer, peaks, "peak", at, &[("bytes", Argument::Number(total))], None, &[]);
+            for (owner, bytes) in owners {
+                let arguments = [
+                    ("op", Argument::Text(writer.text("op"))),
+                    ("line", Argument::Text(writer.text(&format!("a.rs:{owner}:1")))),
+                    ("bytes", Argument::Number(bytes)),
+                    ("tensors", Argument::Number(1)),
+                ];
+                slice(writer, peaks, "owner", at, &arguments, None, &[]);
+            }
+        }
+    }
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -174,9 +217,9 @@ proptest! {
     #[test]
     fn times_add_up_and_savings_are_those_of_a_run_without_the_instruction(ops in ops()) {
         let (times, _) = run(&ops);
-        let total = length(&times);
+        let length_of_run = length(&times);
         let report = report(&trace(&ops));
-        prop_assert_eq!(report.total_ns, total);
+        prop_assert_eq!(report.total_ns, length_of_run);
         prop_assert_eq!(report.instructions, ops.len() as u64);
         let mut busy = BTreeMap::<String, u64>::new();
         ops.iter().for_each(|op| *busy.entry(name(op.stream)).or_default() += op.duration);
@@ -184,21 +227,31 @@ proptest! {
         for it in &report.streams {
             prop_assert_eq!(it.busy_ns, busy[&it.stream]);
             let idle = it.waiting_ns + it.not_submitted_ns + it.host_waits_ns + it.held_ns + it.late_ns;
-            prop_assert_eq!(it.busy_ns + idle, total, "{:?}", it);
+            prop_assert_eq!(it.busy_ns + idle, length_of_run, "{:?}", it);
         }
         // The longest path through all that orders instructions is the run.
         let path = &report.critical_path;
-        prop_assert_eq!(path.ran_ns + path.late_ns + path.host_ns, total, "{:?}", path);
+        prop_assert_eq!(path.ran_ns + path.late_ns + path.host_ns, length_of_run, "{:?}", path);
         for group in &path.groups {
             let place: usize = group.of.line.split(':').nth(1).unwrap().parse().unwrap();
             prop_assert_eq!((group.ns, group.times), (ops[place].duration, 1));
             let mut without = ops.clone();
             without[place].duration = 0;
             let (times, _) = run(&without);
-            prop_assert_eq!(group.would_save_ns, total - length(&times), "without {}", place);
+            prop_assert_eq!(group.would_save_ns, length_of_run - length(&times), "without {}", place);
         }
         let copying: u64 = ops.iter().filter(|op| op.stream + 1 == STREAMS).map(|op| op.duration).sum();
         prop_assert_eq!(report.copies.map_or(0, |it| it.copying_ns), copying);
+        // The first of the highest values, and whose it was.
+        let highest = (0..ops.len()).max_by_key(|place| (total(&in_use(&ops, *place)), std::cmp::Reverse(*place))).unwrap();
+        let [memory, other] = &report.memory[..] else { panic!("{report}") };
+        prop_assert_eq!((memory.pool.as_str(), other.pool.as_str()), ("device memory on cuda:0", "pageable memory on host"));
+        prop_assert_eq!((memory.peak_bytes, memory.reserved_bytes), (total(&in_use(&ops, highest)), 1_000));
+        prop_assert_eq!(memory.peak_at_ns, times[highest].submitted - times[0].submitted);
+        let owners: Vec<(String, u64)> = memory.owners.iter().map(|it| (it.of.line.clone(), it.bytes)).collect();
+        let expected: Vec<(String, u64)> = in_use(&ops, highest).into_iter().map(|(it, bytes)| (format!("a.rs:{it}:1"), bytes)).collect();
+        prop_assert_eq!((owners, memory.others_bytes), (expected, 0));
+        prop_assert_eq!(memory.over_time.last(), Some(&(times[ops.len() - 1].submitted - times[0].submitted, total(&in_use(&ops, ops.len() - 1)))));
     }
 
     /// A trace may be cut anywhere, and be damaged anywhere.
@@ -362,4 +415,27 @@ fn the_longest_times_and_too_many_streams_are_no_panic() {
     assert!(report.to_string().contains("18446744073.71 s in 2 instructions on 2 streams"), "{report}");
     let refused = Recording::read(&streams(1025, 1)[..]).expect_err("too many streams");
     assert!(refused.to_string().contains("1025 streams"), "{refused}");
+}
+
+/// Counters that no report is made of, and what is below them, are no streams.
+#[test]
+fn pools_that_are_too_many_are_left_out() {
+    let mut bytes = Vec::new();
+    let mut writer = TraceWriter::new(&mut bytes, "pools").unwrap();
+    let device = writer.track("cuda:0", None).unwrap();
+    let runs = writer.track("compute@cuda:0:0", Some(device)).unwrap();
+    slice(&mut writer, runs, "op", (10, 20), &[("number", Argument::Number(1))], None, &[]);
+    for pool in 0..100 {
+        let counter = writer.counter(&format!("device memory on cuda:{pool}"), "bytes", None).unwrap();
+        let peaks = writer.track("peaks", Some(counter)).unwrap();
+        slice(&mut writer, peaks, "peak", (30, 30), &[("bytes", Argument::Number(pool))], None, &[]);
+        // One value more than the peak, as in a trace that was cut.
+        writer.count(counter, 40, pool + 1).unwrap();
+    }
+    writer.finish().unwrap();
+    let report = report(&bytes);
+    assert_eq!((report.streams.len(), report.instructions, report.total_ns), (1, 1, 10));
+    assert_eq!(report.memory.len(), 64);
+    let first = &report.memory[0];
+    assert_eq!((first.pool.as_str(), first.peak_bytes, first.peak_at_ns), ("device memory on cuda:63", 64, 30));
 }

@@ -26,7 +26,7 @@ pub enum StreamType {
     Workers,
     /// The begins and ends of critical sections, which order the instructions of a section and move no data.
     Critical,
-    /// Communication with other ranks, in the order in which it was submitted. On a CPU, functions that start operations, which the stream's thread polls.
+    /// Communication with other ranks, in the order in which it was submitted. On a CPU, functions that start operations, which the stream's thread polls, or a caller that waits.
     Collective,
 }
 

@@ -44,7 +44,7 @@ impl StreamPolicy {
             (StreamType::Barrier, _) => (Threads::Own, Passing::AtOnce),
             // Callers' functions without order.
             (StreamType::Workers, _) => (Threads::Pool, Passing::AtOnce),
-            // One thread polls all operations side by side, so that those of no group wait for those of another.
+            // One thread polls all operations side by side, so that no group waits for the operations of another one.
             (StreamType::Collective, RunBy::Host) => (Threads::Own, Passing::Polled),
             (_, RunBy::Host) => (Threads::Shared, Passing::AtOnce),
             (_, RunBy::Device) => (Threads::Launching, Passing::Later),

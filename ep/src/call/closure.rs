@@ -99,7 +99,7 @@ impl<F: FnOnce(&mut FnContext<'_>) -> Result<(), FnError>> Stored for Boxed<F> {
     }
 }
 
-/// A closure that a caller may run that waits for it.
+/// A closure that a caller may run while it waits for it.
 struct Helpable<S>(S);
 
 impl<S: Stored> Stored for Helpable<S> {

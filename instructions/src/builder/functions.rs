@@ -50,7 +50,8 @@ impl InstructionsBuilder {
     /// wait ends microseconds earlier.
     ///
     /// The function, the [`Operation`](streamvm_ep::Operation) that it starts, and the drops of both must take no lock that a thread may hold while it waits for the
-    /// engine, because that thread would wait for itself.
+    /// engine, because that thread would wait for itself. An operation on a stream that is no [collective](InstructionsBuilder::on_collective) one keeps the thread until it
+    /// is over.
     ///
     /// # Errors
     /// As [`call_fn`](InstructionsBuilder::call_fn).

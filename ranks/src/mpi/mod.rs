@@ -2,7 +2,7 @@
 //!
 //! Layer: uses `transport`; is used by no other folder.
 //!
-//! Each collective is a nonblocking call of MPI, whose request the thread of the collective streams polls. Each group has a communicator of its own
+//! Each collective is a nonblocking call of MPI, whose request is polled by the thread of the collective streams, or by a caller that waits for it. Each group has a communicator of its own
 //! (`MPI_Comm_dup`), so that calls of the program to MPI cannot meet ours. Groups are made of the job's ranks over one more communicator, which no failure revokes.
 
 mod library;

@@ -152,12 +152,12 @@ fn a_waiter_never_runs_a_function() {
     }
 }
 
-/// Over after a number of polls, counted down in each.
+/// Over after a number of polls, counted down in each; without one it panics.
 struct Polled(u32);
 
 impl Operation for Polled {
     fn poll(&mut self) -> Result<bool, FnError> {
-        self.0 -= 1;
+        self.0 = self.0.checked_sub(1).expect("a number of polls");
         Ok(self.0 == 0)
     }
 }
@@ -237,7 +237,7 @@ fn what_fails_while_a_waiter_runs_it_fails_its_instruction() {
                 b.on_collective().call_helpable("fails", CPU, [], move |_| match round % 3 {
                     0 => Err("no luck".into()),
                     1 => panic!("on purpose"),
-                    // Counts below zero in its first poll.
+                    // Panics in its first poll.
                     _ => Err(Box::new(Unfinished(Box::new(Polled(0))))),
                 })
             });

@@ -95,10 +95,6 @@ impl Engine {
 
     fn refuse_from_now_on(&self, ends: bool) {
         // Under the submission lock, so that each submission is either refused or counted as pending before this returns.
-        if ends && self.timeline.is_some() {
-            // The trace shows that the memory of dropped tensors is free.
-            self.free_dropped();
-        }
         let state = self.handle.lock();
         if ends {
             self.ending.store(true, Ordering::SeqCst);

@@ -172,7 +172,7 @@ impl Engine {
             submitted.claim = Some(self.failures.claim(state.submitted + 1, state.submitted + count));
         }
         if let Some(timeline) = &self.timeline {
-            state.publish_taken(timeline);
+            state.tell_allocated(timeline);
         }
         let wake = state.commit(list, self, submitted);
         Ok(After { wake, yields: std::mem::take(&mut state.yields) })
@@ -410,9 +410,9 @@ impl Engine {
             match state.create_passed(tensor, self) {
                 Ok(created) => {
                     if let Some(timeline) = &self.timeline {
-                        state.scratch.took.clear();
-                        state.note_taken(created.0, None, (Name::Constant("data of the host"), site));
-                        state.publish_taken(timeline);
+                        state.scratch.allocated.clear();
+                        state.note_allocated(created.0, None, (Name::Constant("data of the host"), site));
+                        state.tell_allocated(timeline);
                     }
                     break created;
                 }

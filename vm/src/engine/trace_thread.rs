@@ -8,49 +8,49 @@ use std::time::Duration;
 
 use streamvm_stream::StreamId;
 
+use crate::engine::core::Engine;
 use crate::engine::flight_recorder::FlightRecorder;
 use crate::engine::trace_out::{OpenTrace, TraceOut};
 use crate::execute::backpressure::Pending;
 use crate::execute::environment::Environment;
-use crate::observe::memory_use::{MemoryUse, PoolNews};
 use crate::observe::stall_report::StalledInstruction;
 use crate::observe::timeline_writer::{Noted, StreamFacts, TimelineWriter};
 use crate::sync::panics::panic_text;
-use crate::sync::{engine_thread, park_timeout};
+use crate::sync::{engine_thread, park_timeout, unpoisoned};
+use crate::tasks::memory_use::PoolNews;
 use crate::tasks::timeline::{Cause, Event, Timeline};
 
 /// The time between two looks at what was noted.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The body of the thread; returns when the engine is over.
-pub(crate) fn serve(env: &Environment, trace: OpenTrace) {
-    let Some(timeline) = &env.timeline else { return };
+pub(crate) fn serve(engine: &Engine, trace: OpenTrace) {
+    let Some(timeline) = &engine.timeline else { return };
     engine_thread::enter();
     // A logger of the program may panic, too.
     let _answers = timeline.asks.until_dropped();
     match trace.last {
-        None => write_all(env, timeline, trace.out),
-        Some(last) => keep_last(env, timeline, trace.out, last),
+        None => write_all(engine, timeline, trace.out),
+        Some(last) => keep_last(engine, timeline, trace.out, last),
     }
 }
 
 /// Writes everything as it comes.
-fn write_all(env: &Environment, timeline: &Timeline, out: TraceOut) {
-    let (mut pending, mut memory) = (None, MemoryUse::default());
+fn write_all(engine: &Engine, timeline: &Timeline, out: TraceOut) {
+    let mut pending = None;
     // After an error: what it was.
     let mut shown = caught(|| TimelineWriter::new(BufWriter::new(out))).map_err(tell);
     loop {
         // Before the events are taken: what has passed was noted before.
-        let ends = env.may_end();
+        let ends = engine.may_end();
         let asked = timeline.asks.take(ends);
         // What happens during a look is shown at the next one, so that who asks sees all that has happened before.
         for _ in 0..if asked.callers.is_empty() { 1 } else { 2 } {
             let now = timeline.now();
-            let events = noted(env, timeline);
-            memory.add(allocated(timeline));
-            let news = memory.news();
+            let events = noted(engine, timeline);
+            let news = memory_news(engine, timeline, ends);
             if let Ok(open) = &mut shown
-                && let Err(error) = caught(|| show(open, (now, events), &news, &mut pending, env))
+                && let Err(error) = caught(|| show(open, (now, events), &news, &mut pending, engine))
             {
                 let broken = std::mem::replace(&mut shown, Err(tell(error)));
                 // Its drop calls the writer once more.
@@ -69,7 +69,7 @@ fn write_all(env: &Environment, timeline: &Timeline, out: TraceOut) {
         park_timeout(PAUSE);
     }
     let now = timeline.now();
-    if let Ok(Err(error)) = shown.map(|shown| caught(|| shown.finish((now, now), &[], |id| facts(id, env)))) {
+    if let Ok(Err(error)) = shown.map(|shown| caught(|| shown.finish((now, now), &[], |id| facts(id, engine)))) {
         tell(error);
     }
 }
@@ -81,25 +81,26 @@ fn tell(error: io::Error) -> String {
 }
 
 /// Keeps what has happened lately, and writes it when something fails, or somebody asks.
-fn keep_last(env: &Environment, timeline: &Timeline, mut out: TraceOut, last: Duration) {
-    let (mut kept, mut memory) = (FlightRecorder::new(last), MemoryUse::default());
+fn keep_last(engine: &Engine, timeline: &Timeline, mut out: TraceOut, last: Duration) {
+    let mut kept = FlightRecorder::new(last);
     // Why the trace that is there was written.
     let mut written = Cause::Nothing;
     loop {
-        let ends = env.may_end();
+        let ends = engine.may_end();
         let asked = timeline.asks.take(ends);
         let now = timeline.now();
-        let events = noted(env, timeline);
+        let events = noted(engine, timeline);
         let fails = events.iter().any(|(_, events)| events.iter().any(Event::is_failure));
-        memory.add(allocated(timeline));
-        kept.keep(now, events, memory.news(), env.pending());
+        kept.keep(now, events, engine.pending());
+        kept.keep_memory(now, memory_news(engine, timeline, ends));
         let cause = asked.cause.max(if fails { Cause::Failure } else { Cause::Nothing });
         // What follows from a failure does not replace what led to it; what follows from a stall may be worse than that.
         if cause > written || !asked.callers.is_empty() {
-            let pending = pending(env);
+            let pending = pending(engine);
             let outcome = caught(|| {
                 let mut trace = Vec::new();
-                kept.write(&mut trace, timeline.now(), (&pending, &memory), |id| facts(id, env))?;
+                let memory: Vec<PoolNews> = unpoisoned(timeline.memory.lock()).all().collect();
+                kept.write(&mut trace, timeline.now(), (&pending, &memory), |id| facts(id, engine))?;
                 out.replace(&trace)
             });
             match &outcome {
@@ -147,7 +148,7 @@ fn show(
     env: &Environment,
 ) -> io::Result<()> {
     let mut is_news = shown.show(now, events, |id| facts(id, env))?;
-    memory.iter().try_for_each(|news| shown.memory(news))?;
+    memory.iter().try_for_each(|news| shown.memory(news, 0))?;
     is_news |= !memory.is_empty();
     let Pending { instructions, bytes } = env.pending();
     if pending.replace((instructions, bytes)) != Some((instructions, bytes)) {
@@ -158,15 +159,14 @@ fn show(
     if is_news { shown.flush() } else { Ok(()) }
 }
 
-/// What submissions have allocated and freed since the last call.
-fn allocated(timeline: &Timeline) -> Vec<Event> {
-    let (events, is_full) = timeline.memory.take();
-    if is_full {
-        log::warn!(
-            "the trace of the engine leaves out memory that was taken or freed: it is written slower than they come"
-        );
+/// What is new of the memory. When the engine `ends`, the memory of the tensors that were dropped last is freed before.
+fn memory_news(engine: &Engine, timeline: &Timeline, ends: bool) -> Vec<PoolNews> {
+    if ends {
+        engine.free_dropped();
     }
-    events
+    let state = engine.handle.lock();
+    let reserved = state.pools.iter().map(|pool| ((pool.place, pool.kind), pool.allocator.stats().reserved));
+    unpoisoned(timeline.memory.lock()).news(timeline.now(), reserved)
 }
 
 /// What all threads have noted since the last call.

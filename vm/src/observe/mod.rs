@@ -7,14 +7,12 @@
 //! * [`Observer`](observer::Observer) tells the race detector and the [trace](trace) recorder what is submitted, what starts and what
 //!   passes.
 //! * [`TimelineWriter`](timeline_writer::TimelineWriter) writes a trace with times of what threads have noted ([`tasks::timeline`](crate::tasks::timeline)).
-//! * [`MemoryUse`](memory_use::MemoryUse) knows for that how much memory is in use, and whose it was at the peak.
 //! * [`StallReport`](stall_report::StallReport) tells a caller which instructions block the others when nothing passes.
 
 #[cfg(feature = "sim")]
 pub(crate) mod clock_history;
 #[cfg(feature = "sim")]
 pub(crate) mod instruments;
-pub(crate) mod memory_use;
 #[cfg(feature = "sim")]
 pub(crate) mod observer;
 pub(crate) mod stall_report;

@@ -20,10 +20,10 @@ use streamvm_ep::{DeviceId, Site};
 use streamvm_stream::{Point, StreamId, StreamKey};
 use streamvm_trace::{Argument, Slice, Text, TraceWriter, Track};
 
-use crate::observe::memory_use::{Owner, Peak, PoolName, PoolNews};
 use crate::observe::stall_report::StalledInstruction;
 use crate::tasks::counters::Ended;
-use crate::tasks::timeline::{Blocked, Event, Ran, Took, Why};
+use crate::tasks::memory_use::{Owner, Peak, PoolName, PoolNews};
+use crate::tasks::timeline::{Blocked, Event, Ran, Why};
 
 /// Of how many of the last instructions of a stream the ends are known, for what waits for them.
 const ENDS: usize = 1 << 16;
@@ -173,11 +173,12 @@ impl<W: Write> TimelineWriter<W> {
         self.writer.count(self.bytes, at, bytes)
     }
 
-    /// Shows how much memory of a pool is in use. At a new peak there is a `peak`, and an `owner` for each of those who had the most.
+    /// Shows how much memory of a pool is in use. At a new peak there is a `peak`, and an `owner` for each of those who had the most. What was before `since` is shown there: the trace has
+    /// nothing before.
     ///
     /// # Errors
     /// Those of the output.
-    pub(crate) fn memory(&mut self, news: &PoolNews) -> io::Result<()> {
+    pub(crate) fn memory(&mut self, news: &PoolNews, since: u64) -> io::Result<()> {
         let PoolTracks { in_use, reserved, peaks } = match self.pools.get(&news.pool) {
             Some(tracks) => *tracks,
             None => {
@@ -190,16 +191,17 @@ impl<W: Write> TimelineWriter<W> {
             }
         };
         for &(at, bytes) in &news.samples {
-            self.writer.count(in_use, at, bytes)?;
+            self.writer.count(in_use, at.max(since), bytes)?;
         }
         if let Some((at, _)) = news.samples.last() {
-            self.writer.count(reserved, *at, news.reserved)?;
+            self.writer.count(reserved, (*at).max(since), news.reserved)?;
         }
         let Some(Peak { at, bytes, owners }) = &news.peak else { return Ok(()) };
         let mark = |writer: &mut TraceWriter<W>, name: &str, arguments: &[(&'static str, Argument)]| {
-            writer.slice(&Slice { track: peaks, name, begin: *at, end: *at, arguments, leaves: None, enters: &[] })
+            let (track, begin, leaves, enters) = (peaks, (*at).max(since), None, &[][..]);
+            writer.slice(&Slice { track, name, begin, end: begin, arguments, leaves, enters })
         };
-        mark(&mut self.writer, "peak", &[("bytes", Argument::Number(*bytes))])?;
+        mark(&mut self.writer, "peak", &[("bytes", Argument::Number(*bytes)), ("at", Argument::Number(*at))])?;
         for Owner { name, site, bytes, tensors } in owners {
             let arguments = [
                 ("op", Argument::Text(self.writer.text(name.text()))),
@@ -227,7 +229,6 @@ impl<W: Write> TimelineWriter<W> {
             Event::Ran(ran) => ran.ended,
             Event::Passed { at, .. } => *at,
             Event::Blocked(blocked) => blocked.ended,
-            Event::Took(Took { at, .. }) | Event::Gave { at, .. } => *at,
         };
         let mut due = mem::take(&mut self.held);
         for (name, events) in lists {
@@ -251,8 +252,6 @@ impl<W: Write> TimelineWriter<W> {
                     }
                 }
                 Event::Blocked(blocked) => self.callers.push(blocked),
-                // `MemoryUse` has these.
-                Event::Took(_) | Event::Gave { .. } => {}
             }
         }
         let open = mem::take(&mut self.open);

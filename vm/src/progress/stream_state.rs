@@ -42,9 +42,11 @@ pub(crate) struct StreamState {
 struct Submission {
     /// The highest number submitted; of an unordered stream, how many instructions were. Written under the submission lock.
     submitted: AtomicU64,
-    /// The number of the last submitted instruction that has a caller's code, or 0. Written under the submission lock, before
+    /// The number of the last submitted instruction that has a caller's code which callers may not run, or 0. Written under the submission lock, before
     /// `submitted`. Not kept for unordered streams.
     last_code: AtomicU64,
+    /// The number of the last submitted instruction with any code of a caller, or 0. Written as `last_code`.
+    last_called: AtomicU64,
     /// How many instructions the scheduler has dispatched. The scheduler writes it after they reached the context: when it equals
     /// the number sent to the scheduler, submitters have the right to dispatch again.
     dispatched: AtomicU64,
@@ -186,13 +188,17 @@ impl StreamState {
         self.submission.submitted.store(seq, Ordering::Release);
     }
 
-    /// Notes that an instruction with a caller's code is being submitted. Called before its [`StreamState::note_submitted`].
+    /// Notes the last instruction with a caller's code among those that are being submitted, and the last whose code callers may not run, or 0. Called before their
+    /// [`StreamState::note_submitted`].
     #[inline]
-    pub(crate) fn note_code(&self, seq: u64) {
-        self.submission.last_code.store(seq, Ordering::Release);
+    pub(crate) fn note_code(&self, called: u64, code: u64) {
+        self.submission.last_called.store(called, Ordering::Relaxed);
+        if code > 0 {
+            self.submission.last_code.store(code, Ordering::Release);
+        }
     }
 
-    /// Whether an instruction with a caller's code may be submitted and not passed. Never false if there is one up to a point that
+    /// Whether an instruction with code that callers may not run may be submitted and not passed. Never false if there is one up to a point that
     /// the calling thread knows of.
     #[inline]
     pub(crate) fn may_hold_code(&self) -> bool {
@@ -201,7 +207,7 @@ impl StreamState {
 
     /// Whether the last instruction that has passed has a caller's code, and no submitted one after it does.
     pub(crate) fn has_passed_code(&self) -> bool {
-        let code = self.submission.last_code.load(Ordering::Relaxed);
+        let code = self.submission.last_called.load(Ordering::Relaxed);
         code != 0 && code == self.passed()
     }
 

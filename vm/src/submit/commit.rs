@@ -86,7 +86,16 @@ pub(crate) struct Filled {
     /// Whether instructions that have nothing to run are stamped with it, too.
     stamps_all: bool,
     /// The number of the last task with a caller's code that was not reported to its stream yet, or 0.
-    pub(crate) code: u64,
+    called: u64,
+    /// That of the last one whose code callers may not run.
+    code: u64,
+}
+
+impl Filled {
+    /// Takes what is to be reported to the stream: see [`StreamState::note_code`].
+    pub(crate) fn take_code(&mut self) -> (u64, u64) {
+        (std::mem::take(&mut self.called), std::mem::take(&mut self.code))
+    }
 }
 
 /// Threads to wake after the lock is left.
@@ -115,8 +124,13 @@ impl State {
         if !at_once {
             self.order_all(list, env);
         }
-        let mut filled =
-            Filled { bytes: 0, at: env.stamps.then(Instant::now), stamps_all: env.timeline.is_some(), code: 0 };
+        let mut filled = Filled {
+            bytes: 0,
+            at: env.stamps.then(Instant::now),
+            stamps_all: env.timeline.is_some(),
+            called: 0,
+            code: 0,
+        };
         let (mut lines, uses) = list.lines();
         let mut line = 0;
         while let Some(next) = lines.peek() {
@@ -167,10 +181,10 @@ impl State {
         let (unordered, seq) = (task.point.stream.is_unordered(), task.point.seq);
         self.fill(&mut task, line, instruction, uses, filled);
         let stream_state = &self.streams[task.point.stream.index()].stream_state;
-        if let code @ 1.. = std::mem::take(&mut filled.code)
+        if let (called @ 1.., code) = filled.take_code()
             && !unordered
         {
-            stream_state.note_code(code);
+            stream_state.note_code(called, code);
         }
         stream_state.note_submitted(if unordered { stream_state.submitted() + 1 } else { seq });
         self.dispatch(task, env);
@@ -371,9 +385,9 @@ impl State {
     #[inline(never)]
     fn transfer_block(&mut self, owner: streamvm_instructions::ResourceId, env: &Environment) {
         let Some(released) = self.scratch.released_blocks.commit(owner) else { return };
-        // What an heir was given has said that it was the owner's until then.
+        // An heir has told that its memory was the owner's.
         if released.heir.is_none() {
-            self.note_freed(owner, env);
+            self.tell_freed(owner, env);
         }
         let accesses = self.sync.dependence(owner).accesses();
         if let Some(known) = self.known(owner) {
@@ -433,8 +447,11 @@ impl State {
         if instruction.take_body(&mut task.function) {
             let role = if let Kind::Function { role, .. } = instruction.kind { Some(role) } else { None };
             // A waiting caller may run the kernels of a program, as it runs kernels.
-            if !matches!(role, Some(Role::Program | Role::Blocks)) && !task.function.is_helpable() {
-                filled.code = task.point.seq;
+            if !matches!(role, Some(Role::Program | Role::Blocks)) {
+                filled.called = task.point.seq;
+                if !task.function.is_helpable() {
+                    filled.code = task.point.seq;
+                }
             }
             task.action = match role {
                 Some(Role::Cuda) => Action::Raw,
@@ -462,7 +479,7 @@ impl State {
             Kind::Call { op, params } => {
                 task.what = op.name();
                 if matches!(op, Op::Registered(_)) {
-                    filled.code = task.point.seq;
+                    (filled.called, filled.code) = (task.point.seq, task.point.seq);
                 }
                 let Some(kernel) = prepared.kernel else { return };
                 task.computing.kernel = Some(self.scratch.kernels[kernel as usize]);

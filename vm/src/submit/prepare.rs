@@ -304,7 +304,7 @@ impl State {
                 };
                 if let Some(id) = cached {
                     self.scratch.taken += bytes as u64;
-                    self.note_taken_by(id, None, instruction, env);
+                    self.note_allocated_by(id, None, instruction, env);
                     return Ok(id);
                 }
                 let first = if allocates { UNKNOWN_STREAM } else { stream };
@@ -319,7 +319,7 @@ impl State {
             self.scratch.released_blocks.pass_on(owner, id);
         }
         self.add_resource(id, Known { memory, contents });
-        self.note_taken_by(id, former_owner, instruction, env);
+        self.note_allocated_by(id, former_owner, instruction, env);
         Ok(id)
     }
 

@@ -25,9 +25,9 @@ use crate::submit::block_cache::BlockCache;
 use crate::submit::released_blocks::ReleasedBlocks;
 use crate::submit::sections::{HeldSection, SectionScratch};
 use crate::tasks::memory::Pools;
+use crate::tasks::memory_use::Allocated;
 use crate::tasks::resource::{Contents, Known};
 use crate::tasks::task::Task;
-use crate::tasks::timeline::Took;
 
 /// One stream, as submissions see it.
 pub(crate) struct SubmissionStream {
@@ -94,8 +94,8 @@ pub(crate) struct Scratch {
     /// Events that the list records, by address.
     pub(crate) recorded: HashMap<usize, Recorded>,
     pub(crate) undo: Vec<Undo>,
-    /// The memory that the list is given, of an engine that is traced.
-    pub(crate) took: Vec<Took>,
+    /// The resources of the list that get memory, in an engine that is traced.
+    pub(crate) allocated: Vec<Allocated>,
     pub(crate) released_blocks: ReleasedBlocks,
     pub(crate) dropped: Vec<ResourceId>,
     /// The waits of the current instruction.
@@ -118,7 +118,7 @@ impl Scratch {
         self.waited_for.clear();
         self.recorded.clear();
         self.undo.clear();
-        self.took.clear();
+        self.allocated.clear();
         self.released_blocks.clear();
     }
 }
@@ -232,7 +232,7 @@ impl State {
             if let Some(observer) = &env.observer {
                 observer.forgets(id);
             }
-            self.note_freed(id, env);
+            self.tell_freed(id, env);
             if !self.cache_block(id) {
                 self.free(id);
             }

@@ -1,7 +1,8 @@
 //! What the threads of an engine note of the instructions that they run, for a trace with times ([`VmBuilder::trace`](crate::VmBuilder::trace)).
 //!
 //! Each thread context and worker has a list of its own ([`Events`]), as it has counters for profiles: the thread that runs it writes, and the thread that writes
-//! the trace competes for the lock, a hundred times a second. The completion has a list, too, of what devices have finished, and callers that were blocked share one.
+//! the trace competes for the lock, a hundred times a second. The completion has a list, too, of what devices have finished, and callers that were blocked share one. Submissions tell
+//! [`MemoryUse`] of memory, which keeps sums and no list.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,12 +10,13 @@ use std::thread::ThreadId;
 use std::time::Instant;
 
 use smallvec::SmallVec;
-use streamvm_ep::{MemoryKind, Site};
-use streamvm_instructions::{Kind, Place, ResourceId};
+use streamvm_ep::Site;
+use streamvm_instructions::Kind;
 use streamvm_stream::Point;
 
 use crate::sync::{Mutex, Receiver, Sender, channel, unpoisoned};
 use crate::tasks::counters::{Ended, Stamp};
+use crate::tasks::memory_use::MemoryUse;
 use crate::tasks::task::Task;
 
 /// What an engine that is traced has in common.
@@ -25,8 +27,8 @@ pub(crate) struct Timeline {
     pub(crate) completion: Events,
     /// When callers were blocked.
     pub(crate) callers: Events,
-    /// What submissions have allocated and freed.
-    pub(crate) memory: Events,
+    /// What memory is in use, as submissions tell.
+    pub(crate) memory: Mutex<MemoryUse>,
     /// Who wants to see the trace.
     pub(crate) asks: Asks,
     /// What messages call its output.
@@ -123,27 +125,6 @@ pub(crate) enum Event {
     Passed { point: Point, at: u64, outcome: Ended },
     /// A caller was blocked.
     Blocked(Blocked),
-    /// An instruction, or a caller that brings data, was given memory.
-    Took(Took),
-    /// The memory of a resource may be given to others.
-    Gave { resource: ResourceId, at: u64 },
-}
-
-/// Memory that was given to a resource.
-#[derive(Clone)]
-pub(crate) struct Took {
-    pub(crate) resource: ResourceId,
-    pub(crate) place: Place,
-    pub(crate) kind: MemoryKind,
-    /// With the rounding of the allocator.
-    pub(crate) bytes: usize,
-    /// What the pool has from its device.
-    pub(crate) reserved: usize,
-    /// The resource whose memory it was until then, if the list itself has released it.
-    pub(crate) from: Option<ResourceId>,
-    pub(crate) name: Name,
-    pub(crate) site: Site,
-    pub(crate) at: u64,
 }
 
 /// A time in which a caller was blocked.
@@ -257,8 +238,8 @@ impl Events {
 impl Timeline {
     /// The time counts from now. `name` is what messages call the output.
     pub(crate) fn new(name: String) -> Timeline {
-        let (completion, callers, memory) = (Events::default(), Events::default(), Events::default());
-        Timeline { zero: Instant::now(), completion, callers, memory, asks: Asks::default(), name }
+        let (completion, callers, memory, asks) = Default::default();
+        Timeline { zero: Instant::now(), completion, callers, memory, asks, name }
     }
 
     /// The time in nanoseconds.
