@@ -16,6 +16,7 @@
 //! | `functions` | Python functions as instructions |
 //! | `programs` | recorded functions |
 //! | `ranks` | the class `Group` |
+//! | `reports` | reports of traces |
 #![deny(unsafe_code)]
 
 use pyo3::prelude::*;
@@ -32,6 +33,7 @@ mod indexing;
 mod operators;
 mod programs;
 mod ranks;
+mod reports;
 mod tensor;
 mod waiting;
 
@@ -50,6 +52,8 @@ mod core {
     use crate::programs::{PyProgram, is_recording};
     #[pymodule_export]
     use crate::ranks::{PyGroup, finish_ranks, local_rank, world};
+    #[pymodule_export]
+    use crate::reports::{read_report, write_report_page};
     #[pymodule_export]
     use crate::tensor::{PyTensor, concat, stack};
 

@@ -133,6 +133,59 @@ def test_a_trace_is_written(tmp_path: Path) -> None:
         sv.Vm(trace=tmp_path / "missing" / "trace")
 
 
+def traced(file: Path, length: int) -> int:
+    """The line of the sum."""
+    vm = sv.Vm(trace=file)
+    with sv.use(vm):
+        big = sv.ones((length,))
+        total = sv.sum(big + 1)
+        issued = line() - 1
+        assert total.item() == 2 * length
+        del big, total
+    vm.close()
+    del vm
+    gc.collect()
+    return issued
+
+
+def test_reports_of_traces(tmp_path: Path) -> None:
+    before, after = tmp_path / "before.pftrace", tmp_path / "after.pftrace"
+    issued = traced(before, 1_000_000)
+    traced(after, 10)
+    report = sv.report(before)
+    assert str(report) == repr(report) and "the critical path" in str(report)
+    memory = report.data["memory"][0]
+    assert memory["pool"] == "device memory on cpu:0" and memory["peak_bytes"] >= 8_000_000
+    owners = [(owner["of"]["line"], owner["of"]["name"]) for owner in memory["owners"]]
+    assert any(f"test_engine.py:{issued}" in place and name == "add" for place, name in owners), owners
+    page = tmp_path / "page.html"
+    report.write_page(page)
+    text = page.read_text()
+    assert text.startswith("<!doctype html>") and "before.pftrace" in text
+    both = sv.report(str(after), before=before)
+    changes = {change["pool"]: change for change in both.data["memory"]}
+    change = changes["device memory on cpu:0"]
+    assert change["before_bytes"] > 1000 * change["after_bytes"] > 0
+    assert "before" in str(both)
+    both.write_page(page)
+    assert "after.pftrace" in page.read_text()
+    with pytest.raises(FileNotFoundError, match="missing"):
+        sv.report(tmp_path / "missing")
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        report.write_page(tmp_path / "nowhere" / "page.html")
+    with pytest.raises(IsADirectoryError):
+        sv.report(tmp_path)
+    wrong = tmp_path / "wrong"
+    wrong.write_text("no trace")
+    with pytest.raises(ValueError, match="wrong: "):
+        sv.report(wrong)
+    wrong.write_bytes(b"")
+    with pytest.raises(ValueError, match="no stream of the trace"):
+        sv.report(wrong)
+    with pytest.raises(TypeError):
+        sv.report(7)  # type: ignore[arg-type]
+
+
 def test_lanes() -> None:
     with sv.Lane(1):
         x = sv.ones((4,)) + 1

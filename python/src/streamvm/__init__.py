@@ -176,6 +176,7 @@ from ._reductions import (
     sum,
     var,
 )
+from ._report import Report, report
 from ._sets import isin, nonzero, unique_all, unique_counts, unique_inverse, unique_values
 from ._sorting import argsort, sort, take, take_along_axis
 
@@ -313,6 +314,8 @@ __all__ = [
     "relu",
     "remainder",
     "repeat",
+    "report",
+    "Report",
     "reshape",
     "result_type",
     "roll",

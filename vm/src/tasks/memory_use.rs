@@ -15,7 +15,7 @@ use crate::tasks::timeline::Name;
 const OWNERS: usize = 32;
 
 /// The most pairs of a name and a line whose memory is told apart. That of further ones has no owner, so that names which never come again do not fill the memory.
-const LINES: usize = 1 << 12;
+const LINES: usize = if cfg!(miri) { 1 << 6 } else { 1 << 12 };
 
 /// The length of a step in nanoseconds. A trace has two values of each: the most in use, and what was in use at its end.
 const STEP: u64 = 200_000;
