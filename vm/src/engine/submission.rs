@@ -171,9 +171,6 @@ impl Engine {
             // Before any instruction of the list is published and can fail, so that the claim sees every failure.
             submitted.claim = Some(self.failures.claim(state.submitted + 1, state.submitted + count));
         }
-        if let Some(timeline) = &self.timeline {
-            state.tell_allocated(timeline);
-        }
         let wake = state.commit(list, self, submitted);
         Ok(After { wake, yields: std::mem::take(&mut state.yields) })
     }
@@ -411,7 +408,7 @@ impl Engine {
                 Ok(created) => {
                     if let Some(timeline) = &self.timeline {
                         state.scratch.allocated.clear();
-                        state.note_allocated(created.0, None, (Name::Constant("data of the host"), site));
+                        state.note_allocated(created.0, || (Name::Constant("data of the host"), site));
                         state.tell_allocated(timeline);
                     }
                     break created;

@@ -93,6 +93,8 @@ pub(crate) struct Context {
     pub(crate) poll_inbox_next: bool,
     /// Whether a caller has helped since the thread last asked.
     helped: bool,
+    /// Whether an operation has ended since the thread last asked.
+    has_polled: bool,
 }
 
 impl Context {
@@ -109,6 +111,7 @@ impl Context {
             pass_counter: PassCounter::default(),
             poll_inbox_next: false,
             helped: false,
+            has_polled: false,
         }
     }
 
@@ -142,9 +145,10 @@ impl Context {
         self.surviving(env, |context| context.run_turn(index, 1, env) > 0)
     }
 
-    /// Whether the last instruction that ran has a caller's code, and none submitted after it has.
-    pub(crate) fn has_run_code(&self) -> bool {
-        self.streams.get(self.current_stream).is_some_and(|stream| stream.stream_state.has_passed_code())
+    /// Whether the last instruction that ran is a function, and none submitted after it is one, or an operation has ended since the last call.
+    pub(crate) fn has_run_code(&mut self) -> bool {
+        let has_polled = std::mem::take(&mut self.has_polled);
+        has_polled || self.streams.get(self.current_stream).is_some_and(|stream| stream.stream_state.has_passed_code())
     }
 
     /// Does `work`, and survives its panics. The code that runs an instruction catches panics of that instruction. If a backend panics

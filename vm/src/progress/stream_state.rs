@@ -45,8 +45,6 @@ struct Submission {
     /// The number of the last submitted instruction that has a caller's code which callers may not run, or 0. Written under the submission lock, before
     /// `submitted`. Not kept for unordered streams.
     last_code: AtomicU64,
-    /// The number of the last submitted instruction with any code of a caller, or 0. Written as `last_code`.
-    last_called: AtomicU64,
     /// How many instructions the scheduler has dispatched. The scheduler writes it after they reached the context: when it equals
     /// the number sent to the scheduler, submitters have the right to dispatch again.
     dispatched: AtomicU64,
@@ -188,14 +186,10 @@ impl StreamState {
         self.submission.submitted.store(seq, Ordering::Release);
     }
 
-    /// Notes the last instruction with a caller's code among those that are being submitted, and the last whose code callers may not run, or 0. Called before their
-    /// [`StreamState::note_submitted`].
+    /// Notes that an instruction with code that callers may not run is being submitted. Called before its [`StreamState::note_submitted`].
     #[inline]
-    pub(crate) fn note_code(&self, called: u64, code: u64) {
-        self.submission.last_called.store(called, Ordering::Relaxed);
-        if code > 0 {
-            self.submission.last_code.store(code, Ordering::Release);
-        }
+    pub(crate) fn note_code(&self, seq: u64) {
+        self.submission.last_code.store(seq, Ordering::Release);
     }
 
     /// Whether an instruction with code that callers may not run may be submitted and not passed. Never false if there is one up to a point that
@@ -205,9 +199,9 @@ impl StreamState {
         self.id.is_unordered() || self.submission.last_code.load(Ordering::Acquire) > self.passed()
     }
 
-    /// Whether the last instruction that has passed has a caller's code, and no submitted one after it does.
+    /// Whether the last instruction that has passed has code that callers may not run, and no submitted one after it does.
     pub(crate) fn has_passed_code(&self) -> bool {
-        let code = self.submission.last_called.load(Ordering::Relaxed);
+        let code = self.submission.last_code.load(Ordering::Relaxed);
         code != 0 && code == self.passed()
     }
 

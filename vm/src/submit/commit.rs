@@ -85,17 +85,8 @@ pub(crate) struct Filled {
     at: Option<Instant>,
     /// Whether instructions that have nothing to run are stamped with it, too.
     stamps_all: bool,
-    /// The number of the last task with a caller's code that was not reported to its stream yet, or 0.
-    called: u64,
-    /// That of the last one whose code callers may not run.
-    code: u64,
-}
-
-impl Filled {
-    /// Takes what is to be reported to the stream: see [`StreamState::note_code`].
-    pub(crate) fn take_code(&mut self) -> (u64, u64) {
-        (std::mem::take(&mut self.called), std::mem::take(&mut self.code))
-    }
+    /// The number of the last task with code that waiting callers may not run, if it was not reported to its stream yet, or 0.
+    pub(crate) code: u64,
 }
 
 /// Threads to wake after the lock is left.
@@ -124,13 +115,11 @@ impl State {
         if !at_once {
             self.order_all(list, env);
         }
-        let mut filled = Filled {
-            bytes: 0,
-            at: env.stamps.then(Instant::now),
-            stamps_all: env.timeline.is_some(),
-            called: 0,
-            code: 0,
-        };
+        let (at, is_traced) = (env.stamps.then(Instant::now), env.timeline.is_some());
+        if let Some(timeline) = &env.timeline {
+            self.tell_allocated(timeline);
+        }
+        let mut filled = Filled { bytes: 0, at, stamps_all: is_traced, code: 0 };
         let (mut lines, uses) = list.lines();
         let mut line = 0;
         while let Some(next) = lines.peek() {
@@ -181,10 +170,10 @@ impl State {
         let (unordered, seq) = (task.point.stream.is_unordered(), task.point.seq);
         self.fill(&mut task, line, instruction, uses, filled);
         let stream_state = &self.streams[task.point.stream.index()].stream_state;
-        if let (called @ 1.., code) = filled.take_code()
+        if let code @ 1.. = std::mem::take(&mut filled.code)
             && !unordered
         {
-            stream_state.note_code(called, code);
+            stream_state.note_code(code);
         }
         stream_state.note_submitted(if unordered { stream_state.submitted() + 1 } else { seq });
         self.dispatch(task, env);
@@ -387,7 +376,7 @@ impl State {
         let Some(released) = self.scratch.released_blocks.commit(owner) else { return };
         // An heir has told that its memory was the owner's.
         if released.heir.is_none() {
-            self.tell_freed(owner, env);
+            env.timeline.iter().for_each(|timeline| self.tell_freed(owner, timeline));
         }
         let accesses = self.sync.dependence(owner).accesses();
         if let Some(known) = self.known(owner) {
@@ -447,11 +436,8 @@ impl State {
         if instruction.take_body(&mut task.function) {
             let role = if let Kind::Function { role, .. } = instruction.kind { Some(role) } else { None };
             // A waiting caller may run the kernels of a program, as it runs kernels.
-            if !matches!(role, Some(Role::Program | Role::Blocks)) {
-                filled.called = task.point.seq;
-                if !task.function.is_helpable() {
-                    filled.code = task.point.seq;
-                }
+            if !matches!(role, Some(Role::Program | Role::Blocks)) && !task.function.is_helpable() {
+                filled.code = task.point.seq;
             }
             task.action = match role {
                 Some(Role::Cuda) => Action::Raw,
@@ -479,7 +465,7 @@ impl State {
             Kind::Call { op, params } => {
                 task.what = op.name();
                 if matches!(op, Op::Registered(_)) {
-                    (filled.called, filled.code) = (task.point.seq, task.point.seq);
+                    filled.code = task.point.seq;
                 }
                 let Some(kernel) = prepared.kernel else { return };
                 task.computing.kernel = Some(self.scratch.kernels[kernel as usize]);

@@ -71,8 +71,8 @@ impl State {
         }
         self.sync.give_numbers(point);
         let SubmissionStream { stream_state, span, .. } = &mut self.streams[stream.index()];
-        if let (called @ 1.., code) = filled.take_code() {
-            stream_state.note_code(called, code);
+        if let code @ 1.. = std::mem::take(&mut filled.code) {
+            stream_state.note_code(code);
         }
         stream_state.note_submitted(point.seq);
         submitted.add_row(stream, (before + 1, point.seq), span);

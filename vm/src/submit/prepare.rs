@@ -18,7 +18,7 @@ use crate::execute::environment::Environment;
 use crate::submit::state::{Prepared, Recorded, State, Undo, UsePlace};
 use crate::tasks::memory::{Memory, PoolId};
 use crate::tasks::resource::{Contents, Known};
-use crate::tasks::timeline::Why;
+use crate::tasks::timeline::{Name, Why};
 
 /// Bytes. A released block of at most one page may serve any smaller request: saving less memory than a page is not worth a wait.
 const SMALL_BLOCK: usize = 4096;
@@ -248,7 +248,11 @@ impl State {
                 if reads || matches!(instruction.kind, Kind::Release) {
                     return Err(never_written());
                 }
-                self.create(resource, instruction, stream, env)?
+                let id = self.create(resource, stream, matches!(instruction.kind, Kind::Allocate), env)?;
+                if env.timeline.is_some() {
+                    self.note_allocated(id, || (Name::of(&instruction.kind), instruction.site));
+                }
+                id
             }
         };
         let is_new = known.is_none();
@@ -282,17 +286,16 @@ impl State {
         Ok(id)
     }
 
-    /// Registers the resource of a use on `stream`, with memory if it has bytes. If the instruction only allocates, the first access may be on any stream. Returns
+    /// Registers the resource of a use on `stream`, with memory if it has bytes. If the use only `allocates`, the first access may be on any stream. Returns
     /// its id.
     fn create(
         &mut self,
         resource: &Resource,
-        instruction: &Instruction,
         stream: StreamId,
+        allocates: bool,
         env: &Environment,
     ) -> Result<ResourceId, Box<Obstacle>> {
         let mut former_owner = None;
-        let allocates = matches!(instruction.kind, Kind::Allocate);
         let (memory, dependence, contents) = match resource.kind() {
             ResourceKind::Var => (Memory::none(), Dependence::default(), Contents::Written),
             ResourceKind::Storage { bytes: 0, .. } => (Memory::none(), Dependence::default(), Contents::Fresh),
@@ -304,7 +307,6 @@ impl State {
                 };
                 if let Some(id) = cached {
                     self.scratch.taken += bytes as u64;
-                    self.note_allocated_by(id, None, instruction, env);
                     return Ok(id);
                 }
                 let first = if allocates { UNKNOWN_STREAM } else { stream };
@@ -317,9 +319,9 @@ impl State {
         let id = self.sync.add_dependence(dependence);
         if let Some(owner) = former_owner {
             self.scratch.released_blocks.pass_on(owner, id);
+            self.scratch.former_owner = Some(owner);
         }
         self.add_resource(id, Known { memory, contents });
-        self.note_allocated_by(id, former_owner, instruction, env);
         Ok(id)
     }
 

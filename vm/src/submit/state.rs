@@ -96,6 +96,8 @@ pub(crate) struct Scratch {
     pub(crate) undo: Vec<Undo>,
     /// The resources of the list that get memory, in an engine that is traced.
     pub(crate) allocated: Vec<Allocated>,
+    /// The resource whose memory the last new one got, if the list itself releases it, until it is noted.
+    pub(crate) former_owner: Option<ResourceId>,
     pub(crate) released_blocks: ReleasedBlocks,
     pub(crate) dropped: Vec<ResourceId>,
     /// The waits of the current instruction.
@@ -118,7 +120,9 @@ impl Scratch {
         self.waited_for.clear();
         self.recorded.clear();
         self.undo.clear();
-        self.allocated.clear();
+        if !self.allocated.is_empty() {
+            self.allocated.clear();
+        }
         self.released_blocks.clear();
     }
 }
@@ -228,11 +232,13 @@ impl State {
     #[inline(never)]
     pub(crate) fn free_dropped(&mut self, env: &Environment) {
         let mut dropped = std::mem::take(&mut self.scratch.dropped);
+        if let Some(timeline) = &env.timeline {
+            dropped.iter().for_each(|id| self.tell_freed(*id, timeline));
+        }
         for id in dropped.drain(..) {
             if let Some(observer) = &env.observer {
                 observer.forgets(id);
             }
-            self.tell_freed(id, env);
             if !self.cache_block(id) {
                 self.free(id);
             }

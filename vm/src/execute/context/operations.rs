@@ -106,6 +106,7 @@ impl Context {
             self.queued(operation, env);
             return true;
         }
+        self.has_polled = true;
         run::caught(|| drop(operation));
         if let Some(task) = &mut self.current {
             run::finish(task, &self.streams[index].stream_state, env, &self.handle);
