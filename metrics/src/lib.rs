@@ -12,7 +12,8 @@
 //! # }
 //! ```
 //!
-//! Each metric has the label `engine`, with the name that [`record`] is given. Those that end with `_total` are counters since the engine was built, the others are gauges.
+//! Each metric has the label `engine`, with the name that [`record`] is given: one for each engine that the process ever builds, because recorders keep the highest value of a counter and the
+//! last one of a gauge. Those that end with `_total` are counters since the engine was built, the others are gauges.
 //!
 //! | metric | unit | further labels |
 //! |---|---|---|
@@ -54,7 +55,7 @@ pub fn describe() {
     describe_counter!("streamvm_program_evictions_total", Unit::Count, "programs removed from the cache");
 }
 
-/// Hands the counters of an engine ([`Vm::stats`](streamvm::Vm::stats)) to the recorder. `engine` tells apart the engines of a process. Without a recorder nothing happens.
+/// Hands the counters of an engine ([`Vm::stats`](streamvm::Vm::stats)) to the recorder. `engine` is a name that no other engine of the process has or had. Without a recorder nothing happens.
 pub fn record(stats: &Stats, engine: &str) {
     let engine = || Label::new("engine", engine.to_owned());
     let all = || vec![engine()];

@@ -53,7 +53,7 @@ mod core {
     #[pymodule_export]
     use crate::ranks::{PyGroup, finish_ranks, local_rank, world};
     #[pymodule_export]
-    use crate::reports::{read_report, write_report_page};
+    use crate::reports::PyRecording;
     #[pymodule_export]
     use crate::tensor::{PyTensor, concat, stack};
 

@@ -169,8 +169,15 @@ def test_reports_of_traces(tmp_path: Path) -> None:
     assert "before" in str(both)
     both.write_page(page)
     assert "after.pftrace" in page.read_text()
-    with pytest.raises(FileNotFoundError, match="missing"):
+    with pytest.raises(FileNotFoundError, match="No such file or directory: '.*missing'"):
         sv.report(tmp_path / "missing")
+    with pytest.raises(ValueError, match="would overwrite the trace"):
+        report.write_page(before)
+    # What was read does not change with the file.
+    after.replace(before)
+    first = page.read_text()
+    report.write_page(page)
+    assert page.read_text() == text != first
     with pytest.raises(FileNotFoundError, match="nowhere"):
         report.write_page(tmp_path / "nowhere" / "page.html")
     with pytest.raises(IsADirectoryError):

@@ -34,3 +34,4 @@ pub use page::write_page;
 pub use reader::Packets;
 pub use recording::{ReadError, Recording};
 pub use report::{Cause, Copies, Critical, Group, Idle, Pending, Place, Queue, Report, StreamTime};
+pub use text::without_controls;

@@ -16,8 +16,8 @@ pub struct Memory {
     pub pool: String,
     /// The most that was in use at once, in bytes, with the rounding of the allocator.
     pub peak_bytes: u64,
-    /// When that was first, in nanoseconds since the first submission.
-    pub peak_at_ns: u64,
+    /// When that was first, in nanoseconds since the first submission; `None` if it was before, as of the trace of a flight recorder it may have been.
+    pub peak_at_ns: Option<u64>,
     /// Whose it was then: the lines with the most bytes, the greatest first.
     pub owners: Vec<Owner>,
     /// The bytes of further lines.
@@ -68,7 +68,7 @@ fn of_pool(recording: &Recording, pool: &Pool) -> Option<Memory> {
     Some(Memory {
         pool: pool.name.clone(),
         peak_bytes,
-        peak_at_ns: peak_at.saturating_sub(begin),
+        peak_at_ns: peak_at.checked_sub(begin),
         others_bytes: peak_bytes.saturating_sub(owned),
         owners,
         reserved_bytes: pool.reserved,

@@ -1,5 +1,6 @@
 //! The text form of a report.
 
+use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
 
 use crate::memory::Owner;
@@ -153,12 +154,9 @@ impl Display for Report {
         writeln!(f, "from submission to begin: {} (median), {} (99 %)", Ns(self.queue.p50_ns), Ns(self.queue.p99_ns))?;
         for pool in &self.memory {
             let peak = pool.peak_bytes;
-            let (most, reserved, at) = (Bytes(peak), Bytes(pool.reserved_bytes), Ns(pool.peak_at_ns));
-            writeln!(
-                f,
-                "\n{}: {most} in use at the peak ({at} after the first submission), {reserved} reserved",
-                pool.pool
-            )?;
+            let (most, reserved) = (Bytes(peak), Bytes(pool.reserved_bytes));
+            let at = pool.peak_at_ns.map_or("before".to_owned(), |at| format!("{} after", Ns(at)));
+            writeln!(f, "\n{}: {most} in use at the peak ({at} the first submission), {reserved} reserved", pool.pool)?;
             let (shown, more) = pool.owners.split_at(pool.owners.len().min(10));
             for Owner { of, bytes, tensors } in shown {
                 let (share, plural) = (Percent(*bytes, peak), s(*tensors));
@@ -171,4 +169,18 @@ impl Display for Report {
         }
         Ok(())
     }
+}
+
+/// Escapes control characters, except for ends of lines and tabs, which stay as they are: names of a trace, which anybody may have written, send no escape sequence to a terminal.
+#[must_use]
+pub fn without_controls(text: &str) -> Cow<'_, str> {
+    let escaped = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if !text.contains(escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if escaped(c) { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    Cow::Owned(out)
 }

@@ -247,7 +247,7 @@ proptest! {
         let [memory, other] = &report.memory[..] else { panic!("{report}") };
         prop_assert_eq!((memory.pool.as_str(), other.pool.as_str()), ("device memory on cuda:0", "pageable memory on host"));
         prop_assert_eq!((memory.peak_bytes, memory.reserved_bytes), (total(&in_use(&ops, highest)), 1_000));
-        prop_assert_eq!(memory.peak_at_ns, times[highest].submitted - times[0].submitted);
+        prop_assert_eq!(memory.peak_at_ns, Some(times[highest].submitted - times[0].submitted));
         let owners: Vec<(String, u64)> = memory.owners.iter().map(|it| (it.of.line.clone(), it.bytes)).collect();
         let expected: Vec<(String, u64)> = in_use(&ops, highest).into_iter().map(|(it, bytes)| (format!("a.rs:{it}:1"), bytes)).collect();
         prop_assert_eq!((owners, memory.others_bytes), (expected, 0));
@@ -437,5 +437,25 @@ fn pools_that_are_too_many_are_left_out() {
     assert_eq!((report.streams.len(), report.instructions, report.total_ns), (1, 1, 10));
     assert_eq!(report.memory.len(), 64);
     let first = &report.memory[0];
-    assert_eq!((first.pool.as_str(), first.peak_bytes, first.peak_at_ns), ("device memory on cuda:63", 64, 30));
+    assert_eq!((first.pool.as_str(), first.peak_bytes, first.peak_at_ns), ("device memory on cuda:63", 64, Some(30)));
+}
+
+/// A flight recorder knows the peak of the whole run.
+#[test]
+fn a_peak_may_be_older_than_the_trace() {
+    let mut bytes = Vec::new();
+    let mut writer = TraceWriter::new(&mut bytes, "a peak").unwrap();
+    let device = writer.track("cuda:0", None).unwrap();
+    let runs = writer.track("compute@cuda:0:0", Some(device)).unwrap();
+    slice(&mut writer, runs, "op", (1_010, 1_020), &[("number", Argument::Number(1))], None, &[]);
+    let counter = writer.counter("device memory on cuda:0", "bytes", None).unwrap();
+    let peaks = writer.track("peaks", Some(counter)).unwrap();
+    writer.count(counter, 1_000, 5).unwrap();
+    let arguments = [("bytes", Argument::Number(70)), ("at", Argument::Number(10))];
+    slice(&mut writer, peaks, "peak", (1_000, 1_000), &arguments, None, &[]);
+    writer.finish().unwrap();
+    let report = report(&bytes);
+    let memory = &report.memory[0];
+    assert_eq!((memory.peak_bytes, memory.peak_at_ns, &memory.over_time[..]), (70, None, &[(0, 5)][..]));
+    assert!(report.to_string().contains("70 B in use at the peak (before the first submission)"), "{report}");
 }

@@ -1,25 +1,11 @@
 //! Makes text safe to print: escapes control characters, so that a file cannot send an escape sequence to the terminal.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 
 pub use streamvm_files::printable::printable;
-
-/// Escapes control characters, except for ends of lines and tabs, which stay as they are.
-#[must_use]
-pub fn without_controls(text: &str) -> Cow<'_, str> {
-    let escaped = |c: char| c.is_control() && c != '\n' && c != '\t';
-    if !text.contains(escaped) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if escaped(c) { out.extend(c.escape_default()) } else { out.push(c) }
-    }
-    Cow::Owned(out)
-}
+pub use streamvm_report::without_controls;
 
 /// Does an argument of the command line name standard input?
 #[must_use]

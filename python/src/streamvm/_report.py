@@ -4,7 +4,7 @@ import json
 from os import PathLike
 from typing import Any
 
-from ._core import read_report, write_report_page
+from ._core import Recording
 
 
 class Report:
@@ -16,8 +16,8 @@ class Report:
     data: dict[str, Any]
 
     def __init__(self, trace: str | PathLike[str], before: str | PathLike[str] | None = None) -> None:
-        self._trace = trace
-        self._text, data = read_report(trace, before)
+        self._recording = Recording(trace)
+        self._text, data = self._recording.report(None if before is None else Recording(before))
         self.data = json.loads(data)
 
     def __str__(self) -> str:
@@ -27,8 +27,11 @@ class Report:
         return self._text
 
     def write_page(self, file: str | PathLike[str]) -> None:
-        """Writes a page for the browser: the report, and a card for each instruction. It is one file that needs no network."""
-        write_report_page(self._trace, file)
+        """Writes a page for the browser: the report of `trace`, and a card for each of its instructions. It is one file that needs no network.
+
+        Raises OSError if it cannot be written, ValueError if it would overwrite the trace.
+        """
+        self._recording.write_page(file)
 
 
 def report(trace: str | PathLike[str], *, before: str | PathLike[str] | None = None) -> Report:

@@ -133,7 +133,7 @@ function size(bytes) {
   return `${unit === 0 ? bytes : (bytes / 1024 ** unit).toFixed(unit === 3 ? 2 : 1)} ${units[unit]}`;
 }
 
-// The bytes in use over time, in steps; the peak is at the top.
+// The bytes in use over time, in steps; at the top are those of the peak.
 function curve(pool) {
   const svg = (tag, attributes) => {
     const made = document.createElementNS('http://www.w3.org/2000/svg', tag);
@@ -153,7 +153,7 @@ function memory(pool, table) {
   const share = (bytes) => number(`${Math.round(100 * bytes / Math.max(pool.peak_bytes, 1))} %`);
   const rows = pool.owners.map((it) => row(number(size(it.bytes)), share(it.bytes), number(it.tensors.toLocaleString('en')), place(it.of)));
   if (pool.others_bytes > 0) rows.push(row(number(size(pool.others_bytes)), share(pool.others_bytes), '', 'others'));
-  const told = `${size(pool.peak_bytes)} in use at the peak, ${time(pool.peak_at_ns)} after the first submission; ${size(pool.reserved_bytes)} reserved`;
+  const told = `${size(pool.peak_bytes)} in use at the peak, ${pool.peak_at_ns === null ? 'before' : `${time(pool.peak_at_ns)} after`} the first submission; ${size(pool.reserved_bytes)} reserved`;
   return [
     element('h2', {}, `${pool.pool[0].toUpperCase()}${pool.pool.slice(1)}`), element('p', { class: 'dim' }, told),
     ...pool.over_time.length > 1 ? [curve(pool)] : [], table(['at the peak', '', 'tensors', 'of'], rows),

@@ -88,7 +88,9 @@ fn a_waiter_and_the_context_take_turns_on_one_stream() {
             let ticket = submit(&vm, |b| {
                 (0..1_000).try_for_each(|_| b.op_into(Op::Add, &[&sum, &one], Params::default(), &sum))
             });
+            let before = vm.stats().helped;
             ticket.wait().expect("it passes");
+            assert!(vm.stats().helped - before <= 64, "a caller has run more than a turn");
             rounds += 1;
             // Exact as long as it is below 2^24.
             if rounds % 1_000 == 0 {
@@ -191,6 +193,27 @@ fn a_waiter_runs_a_function_that_promises_to_take_no_lock_and_polls_its_operatio
             no_races(&vm);
         });
     }
+}
+
+/// As of kernels, a caller runs at most a turn of operations, however soon they are over.
+#[test]
+fn a_waiter_runs_at_most_a_turn_of_operations() {
+    within("many operations", || {
+        let vm = vm();
+        until_helped(&vm, |_| {
+            let ticket = submit(&vm, |b| {
+                (0..200).try_for_each(|_| {
+                    let starts = |_: &mut FnContext<'_>| -> Result<(), FnError> {
+                        Err(Box::new(Unfinished(Box::new(Polled(1)))))
+                    };
+                    b.on_collective().call_helpable("soon over", CPU, [], starts)
+                })
+            });
+            let before = vm.stats().helped;
+            ticket.wait().expect("they pass");
+            assert!(vm.stats().helped - before <= 64, "a caller has run more than a turn");
+        });
+    });
 }
 
 /// Two callers wait for operations of one context, the first of which is over once the second function has run: who polls lets the other begin.

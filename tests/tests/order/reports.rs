@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use streamvm::{DType, InstructionsBuilder, Tensor, TimeLimit, TraceConfig, Vm, VmBuilder};
+use streamvm::{DType, DeviceId, InstructionsBuilder, Tensor, TimeLimit, TraceConfig, Vm, VmBuilder};
 use streamvm_report::{Cause, Idle, Recording, Report};
 use streamvm_tests::{CPU, within};
 
@@ -247,32 +247,40 @@ fn the_owners_of_the_memory_at_its_peak() {
     is_marked(Some(&second.of.line), "the second");
     let owned: u64 = memory.owners.iter().map(|owner| owner.bytes).sum();
     assert_eq!((owned, memory.others_bytes), (memory.peak_bytes, 0), "{report}");
-    assert!(memory.over_time.iter().any(|(at, bytes)| (*at, *bytes) == (memory.peak_at_ns, memory.peak_bytes)));
+    assert!(memory.over_time.iter().any(|(at, bytes)| (Some(*at), *bytes) == (memory.peak_at_ns, memory.peak_bytes)));
     assert_eq!(memory.over_time.last().map(|(_, bytes)| *bytes), Some(0), "{report}");
     let text = report.to_string();
     assert!(text.contains("device memory on cpu:0: 4.0 MiB in use at the peak"), "{text}");
     assert!(text.contains("  3.0 MiB  75 %  fill (") && text.contains(", 3 tensors\n"), "{text}");
 }
 
-/// A list that releases a tensor may give its memory to another one: nothing is counted twice.
+/// A list that releases a tensor may give its memory to another one: nothing is counted twice. On a device that runs commands later lists are ordered before any of their
+/// instructions is passed on.
 #[test]
 fn memory_that_a_list_passes_on_counts_once() {
-    let trace = Shared::default();
-    let vm = Vm::builder().cpu_memory_limit(2 << 20).trace(TraceConfig::to_writer(trace.clone())).build();
-    let vm = vm.expect("an engine");
-    within("a full device", move || {
-        let mut b = InstructionsBuilder::new();
-        let first = b.full(CPU, DType::F32, &[1 << 18], 1.0).expect("a fill");
-        let second = b.add(&first, &first).expect("a sum");
-        b.release(&first);
-        let third = b.mul(&second, &second).expect("a product");
-        drop(first);
-        vm.submit(b.finish()).expect("there is memory for two").wait().expect("it passes");
-        assert_eq!(third.to_vec::<f32>().expect("it passes"), vec![4.0; 1 << 18]);
-        drop((second, third));
-        vm.shutdown(Duration::from_secs(60)).expect("all passes");
-    });
-    let report = Report::of(&Recording::read(&trace.take()[..]).expect("a trace"));
-    let memory = report.memory.iter().find(|it| it.pool == "device memory on cpu:0").expect("there is a pool");
-    assert_eq!((memory.peak_bytes, memory.over_time.last().map(|(_, bytes)| *bytes)), (2 << 20, Some(0)), "{report}");
+    for (device, name) in [(CPU, "device memory on cpu:0"), (DeviceId::sim(0), "device memory on sim:0")] {
+        let trace = Shared::default();
+        let limited = Vm::builder().sim_devices(1).sim_memory_limit(2 << 20).cpu_memory_limit(2 << 20);
+        let vm = limited.trace(TraceConfig::to_writer(trace.clone())).build().expect("an engine");
+        within("a full device", move || {
+            let mut b = InstructionsBuilder::new();
+            let first = b.full(device, DType::F32, &[1 << 18], 1.0).expect("a fill");
+            let second = b.add(&first, &first).expect("a sum");
+            b.release(&first);
+            let third = b.mul(&second, &second).expect("a product");
+            // Without an heir.
+            b.release(&second);
+            vm.submit(b.finish()).expect("there is memory for two").wait().expect("it passes");
+            assert_eq!(third.to_vec::<f32>().expect("it passes"), vec![4.0; 1 << 18]);
+            let pools = vm.stats().memory;
+            let pool = pools.iter().find(|pool| pool.place == device.into() && pool.allocator.peak_in_use > 1 << 20);
+            assert_eq!(pool.map(|pool| pool.allocator.peak_in_use), Some(2 << 20), "{pools:?}");
+            drop((first, second, third));
+            vm.shutdown(Duration::from_secs(60)).expect("all passes");
+        });
+        let report = Report::of(&Recording::read(&trace.take()[..]).expect("a trace"));
+        let memory = report.memory.iter().find(|it| it.pool == name).expect("there is a pool");
+        let last = memory.over_time.last().map(|(_, bytes)| *bytes);
+        assert_eq!((memory.peak_bytes, last), (2 << 20, Some(0)), "{report}");
+    }
 }

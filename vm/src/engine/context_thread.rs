@@ -33,7 +33,7 @@ pub(crate) fn serve(locked: Arc<LockedContext>, env: &Environment) {
 pub(crate) struct Next {
     /// The next round checks the inbox.
     pub(crate) checks_inbox: bool,
-    /// The last task that ran was a function, and a caller was waiting. That caller probably submits the next function and
+    /// The last task that ran was a function, or an operation has ended, and a caller was waiting. That caller probably submits the next function and
     /// waits again, so the thread polls its inbox at once, without first reading that a caller waits: one cache line less
     /// (`docs/adr/waiting-callers.md`). For other tasks the thread does not, because the waiting caller can mostly run those itself.
     pub(crate) waited: bool,

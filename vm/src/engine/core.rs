@@ -123,6 +123,10 @@ impl Engine {
     /// handing a callback over after its last instruction has passed.
     pub(crate) fn end_threads(&self, deadline: Option<Instant>) -> bool {
         if let Some(observer) = &self.observer {
+            if self.timeline.is_some() {
+                // The thread that writes the trace with times does this, too, at its own time; the other trace has it in any case.
+                self.free_dropped();
+            }
             observer.end_trace();
         }
         if let Some(simulated) = &self.simulated {

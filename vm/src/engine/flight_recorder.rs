@@ -5,19 +5,18 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use hashbrown::HashMap;
+use smallvec::SmallVec;
 use streamvm_stream::StreamId;
 
 use crate::execute::backpressure::Pending;
 use crate::observe::stall_report::StalledInstruction;
 use crate::observe::timeline_writer::{Noted, StreamFacts, TimelineWriter};
-use crate::tasks::memory_use::PoolNews;
+use crate::tasks::memory_use::{PoolName, PoolNews};
 use crate::tasks::timeline::Event;
 
-/// The most events that are kept, each of about 150 bytes.
+/// The most events that are kept, each of about 150 bytes, and the most values of memory, each of 32.
 const MOST: usize = 1 << 18;
-
-/// The most changes of memory that are kept, each of a hundredth of a second.
-const MOST_OF_MEMORY: usize = 1 << 13;
 
 /// See the module's documentation.
 pub(crate) struct FlightRecorder {
@@ -28,8 +27,10 @@ pub(crate) struct FlightRecorder {
     events: usize,
     /// When the last end of an instruction was found.
     passed: u64,
-    /// The use of memory in the last `last` nanoseconds, with the time of each look.
-    memory: VecDeque<(u64, PoolNews)>,
+    /// The use of memory: pools, times, and the bytes in use from then on.
+    memory: VecDeque<(PoolName, u64, u64)>,
+    /// What was in use before that.
+    before: HashMap<PoolName, u64>,
 }
 
 /// What was found at one look at what threads have noted.
@@ -48,7 +49,14 @@ impl Look {
 impl FlightRecorder {
     pub(crate) fn new(last: Duration) -> FlightRecorder {
         let last = u64::try_from(last.as_nanos()).unwrap_or(u64::MAX);
-        FlightRecorder { last, looks: VecDeque::new(), events: 0, passed: 0, memory: VecDeque::new() }
+        FlightRecorder {
+            last,
+            looks: VecDeque::new(),
+            events: 0,
+            passed: 0,
+            memory: VecDeque::new(),
+            before: HashMap::new(),
+        }
     }
 
     /// Keeps what was noted until `at`, and drops what is too old or too much.
@@ -74,14 +82,32 @@ impl FlightRecorder {
         }
     }
 
-    /// Keeps what memory was in use until `at`, and drops what is too old or too much.
-    pub(crate) fn keep_memory(&mut self, at: u64, news: Vec<PoolNews>) {
-        // The last peaks are known when the trace is written.
-        self.memory.extend(news.into_iter().map(|news| (at, PoolNews { peak: None, ..news })));
-        let since = at.saturating_sub(self.last);
-        while self.memory.len() > MOST_OF_MEMORY || self.memory.front().is_some_and(|(at, _)| *at < since) {
-            self.memory.pop_front();
+    /// Keeps what memory was in use, and drops what is too old or too much.
+    pub(crate) fn keep_memory(&mut self, news: Vec<PoolNews>) {
+        for PoolNews { pool, samples, .. } in news {
+            self.memory.extend(samples.into_iter().map(|(at, bytes)| (pool, at, bytes)));
         }
+        let since = self.passed.saturating_sub(self.last);
+        let mut too_many = self.memory.len().saturating_sub(MOST);
+        while let Some((pool, _, bytes)) = self.memory.pop_front_if(|(_, at, _)| *at < since || too_many > 0) {
+            self.before.insert(pool, bytes);
+            too_many = too_many.saturating_sub(1);
+        }
+    }
+
+    /// What is known of a pool: its use from `since` on, and what the `last` news of it tell.
+    fn memory_of(&self, last: PoolNews, since: u64) -> PoolNews {
+        let kept = self.memory.iter().filter(|(pool, ..)| *pool == last.pool).map(|(_, at, bytes)| (*at, *bytes));
+        let before = self.before.get(&last.pool).map(|bytes| (0, *bytes));
+        let mut samples = SmallVec::new();
+        for (at, bytes) in before.into_iter().chain(kept).chain(last.samples) {
+            // What was in use when the trace begins is the last value before.
+            if at <= since {
+                samples.clear();
+            }
+            samples.push((at.max(since), bytes));
+        }
+        PoolNews { samples, ..last }
     }
 
     /// Writes a trace of what is kept, of what is pending at this time, and of the memory in use, with its peak since the engine was built.
@@ -92,7 +118,7 @@ impl FlightRecorder {
         &self,
         out: impl Write,
         now: u64,
-        (pending, memory): (&[(StreamId, StalledInstruction)], &[PoolNews]),
+        (pending, memory): (&[(StreamId, StalledInstruction)], Vec<PoolNews>),
         facts: impl Fn(StreamId) -> Option<StreamFacts>,
     ) -> io::Result<()> {
         let mut writer = TimelineWriter::new(out)?;
@@ -102,8 +128,9 @@ impl FlightRecorder {
             writer.count(look.at, look.pending.instructions, look.pending.bytes)?;
         }
         let since = self.looks.front().map_or(now, |look| look.at);
-        let kept = self.memory.iter().map(|(_, news)| news);
-        kept.chain(memory).try_for_each(|news| writer.memory(news, since))?;
+        for news in memory {
+            writer.memory(&self.memory_of(news, since), since)?;
+        }
         writer.finish((since, now), pending, facts)
     }
 }
@@ -154,14 +181,23 @@ mod tests {
     }
 
     #[test]
-    fn the_use_of_memory_is_dropped_by_its_own_time() {
-        let mut recorder = FlightRecorder::new(Duration::from_nanos(100));
+    fn the_use_of_memory_begins_with_what_was_in_use_then() {
         let pool = (streamvm_instructions::Place::Host, streamvm_ep::MemoryKind::Pageable);
-        let news = || vec![PoolNews { pool, samples: Default::default(), reserved: 0, peak: None }];
-        [10, 50, 120].into_iter().for_each(|at| recorder.keep_memory(at, news()));
-        assert_eq!(recorder.memory.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [50, 120]);
-        (0..2 * MOST_OF_MEMORY).for_each(|_| recorder.keep_memory(130, news()));
-        assert_eq!(recorder.memory.len(), MOST_OF_MEMORY);
+        let news = |samples: &[(u64, u64)]| PoolNews { pool, samples: samples.into(), reserved: 7, peak: None };
+        let mut recorder = FlightRecorder::new(Duration::from_nanos(100));
+        recorder.keep_memory(vec![news(&[(10, 1), (20, 2), (150, 3)])]);
+        recorder.keep(200, ended(1), pending(0));
+        recorder.keep_memory(vec![news(&[(190, 4)])]);
+        assert_eq!(recorder.memory.len(), 2);
+        let told = |since| recorder.memory_of(news(&[(190, 4)]), since).samples.to_vec();
+        assert_eq!(told(100), [(100, 2), (150, 3), (190, 4), (190, 4)]);
+        assert_eq!(told(160), [(160, 3), (190, 4), (190, 4)]);
+        assert_eq!(told(500), [(500, 4)]);
+        // Nothing passes: what led to that stays.
+        recorder.keep_memory(vec![news(&[(900, 5)])]);
+        assert_eq!(recorder.memory.len(), 3);
+        recorder.keep_memory(vec![news(&vec![(901, 6); 2 * MOST])]);
+        assert_eq!((recorder.memory.len(), recorder.before[&pool]), (MOST, 6));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::observe::stall_report::StalledInstruction;
 use crate::observe::timeline_writer::{Noted, StreamFacts, TimelineWriter};
 use crate::sync::panics::panic_text;
 use crate::sync::{engine_thread, park_timeout, unpoisoned};
-use crate::tasks::memory_use::PoolNews;
+use crate::tasks::memory_use::{PoolName, PoolNews};
 use crate::tasks::timeline::{Cause, Event, Timeline};
 
 /// The time between two looks at what was noted.
@@ -92,7 +92,7 @@ fn keep_last(engine: &Engine, timeline: &Timeline, mut out: TraceOut, last: Dura
         let events = noted(engine, timeline);
         let fails = events.iter().any(|(_, events)| events.iter().any(Event::is_failure));
         kept.keep(now, events, engine.pending());
-        kept.keep_memory(now, memory_news(engine, timeline, ends));
+        kept.keep_memory(memory_news(engine, timeline, ends));
         let cause = asked.cause.max(if fails { Cause::Failure } else { Cause::Nothing });
         // What follows from a failure does not replace what led to it; what follows from a stall may be worse than that.
         if cause > written || !asked.callers.is_empty() {
@@ -100,7 +100,7 @@ fn keep_last(engine: &Engine, timeline: &Timeline, mut out: TraceOut, last: Dura
             let outcome = caught(|| {
                 let mut trace = Vec::new();
                 let memory: Vec<PoolNews> = unpoisoned(timeline.memory.lock()).all().collect();
-                kept.write(&mut trace, timeline.now(), (&pending, &memory), |id| facts(id, engine))?;
+                kept.write(&mut trace, timeline.now(), (&pending, memory), |id| facts(id, engine))?;
                 out.replace(&trace)
             });
             match &outcome {
@@ -164,9 +164,12 @@ fn memory_news(engine: &Engine, timeline: &Timeline, ends: bool) -> Vec<PoolNews
     if ends {
         engine.free_dropped();
     }
-    let state = engine.handle.lock();
-    let reserved = state.pools.iter().map(|pool| ((pool.place, pool.kind), pool.allocator.stats().reserved));
-    unpoisoned(timeline.memory.lock()).news(timeline.now(), reserved)
+    let reserved: Vec<(PoolName, usize)> = {
+        let state = engine.handle.lock();
+        state.pools.iter().map(|pool| ((pool.place, pool.kind), pool.allocator.stats().reserved)).collect()
+    };
+    let mut memory = unpoisoned(timeline.memory.lock());
+    memory.news(timeline.now(), reserved.into_iter())
 }
 
 /// What all threads have noted since the last call.

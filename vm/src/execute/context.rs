@@ -93,7 +93,7 @@ pub(crate) struct Context {
     pub(crate) poll_inbox_next: bool,
     /// Whether a caller has helped since the thread last asked.
     helped: bool,
-    /// Whether an operation has ended since the thread last asked.
+    /// Whether an operation has ended since [`Context::has_run_code`] was last called.
     has_polled: bool,
 }
 
@@ -145,7 +145,7 @@ impl Context {
         self.surviving(env, |context| context.run_turn(index, 1, env) > 0)
     }
 
-    /// Whether the last instruction that ran is a function, and none submitted after it is one, or an operation has ended since the last call.
+    /// Whether a function that callers may not run was the last instruction that ran, and none is submitted after it, or an operation has ended since the last call.
     pub(crate) fn has_run_code(&mut self) -> bool {
         let has_polled = std::mem::take(&mut self.has_polled);
         has_polled || self.streams.get(self.current_stream).is_some_and(|stream| stream.stream_state.has_passed_code())

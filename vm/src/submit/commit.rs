@@ -107,6 +107,11 @@ impl State {
         if !self.scratch.undo.is_empty() {
             self.bind_resources(list, env.me);
         }
+        let at = env.stamps.then(Instant::now);
+        // Before the list's own releases are told.
+        if let Some(timeline) = &env.timeline {
+            self.tell_allocated(timeline);
+        }
         self.sync.begin();
         self.resume_section();
         // Each line is dispatched as soon as it is ordered, unless the whole plan is needed first: soft sync may place a record after an
@@ -115,11 +120,7 @@ impl State {
         if !at_once {
             self.order_all(list, env);
         }
-        let (at, is_traced) = (env.stamps.then(Instant::now), env.timeline.is_some());
-        if let Some(timeline) = &env.timeline {
-            self.tell_allocated(timeline);
-        }
-        let mut filled = Filled { bytes: 0, at, stamps_all: is_traced, code: 0 };
+        let mut filled = Filled { bytes: 0, at, stamps_all: env.timeline.is_some(), code: 0 };
         let (mut lines, uses) = list.lines();
         let mut line = 0;
         while let Some(next) = lines.peek() {
@@ -374,7 +375,7 @@ impl State {
     #[inline(never)]
     fn transfer_block(&mut self, owner: streamvm_instructions::ResourceId, env: &Environment) {
         let Some(released) = self.scratch.released_blocks.commit(owner) else { return };
-        // An heir has told that its memory was the owner's.
+        // The trace knows of an heir that its memory was the owner's.
         if released.heir.is_none() {
             env.timeline.iter().for_each(|timeline| self.tell_freed(owner, timeline));
         }

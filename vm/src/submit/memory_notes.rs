@@ -26,7 +26,11 @@ impl State {
     #[cold]
     #[inline(never)]
     pub(crate) fn tell_allocated(&mut self, timeline: &Timeline) {
-        let (at, mut memory) = (timeline.now(), unpoisoned(timeline.memory.lock()));
+        if self.scratch.allocated.is_empty() {
+            return;
+        }
+        let mut memory = unpoisoned(timeline.memory.lock());
+        let at = timeline.now();
         self.scratch.allocated.drain(..).for_each(|allocated| memory.allocated(allocated, at));
     }
 
@@ -37,7 +41,8 @@ impl State {
         if let Some(Some(known)) = self.resources.get(resource.index())
             && known.memory.block.is_some()
         {
-            unpoisoned(timeline.memory.lock()).freed(resource, timeline.now());
+            let mut memory = unpoisoned(timeline.memory.lock());
+            memory.freed(resource, timeline.now());
         }
     }
 }

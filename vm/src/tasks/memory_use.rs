@@ -20,6 +20,9 @@ const LINES: usize = if cfg!(miri) { 1 << 6 } else { 1 << 12 };
 /// The length of a step in nanoseconds. A trace has two values of each: the most in use, and what was in use at its end.
 const STEP: u64 = 200_000;
 
+/// The most values of a pool that wait for the trace to be written, which may take long: then fewer are kept.
+const SAMPLES: usize = 1 << 14;
+
 /// The use of all pools.
 #[derive(Default)]
 pub(crate) struct MemoryUse {
@@ -43,7 +46,6 @@ pub(crate) struct Allocated {
 }
 
 /// What is new of a pool.
-#[derive(Clone)]
 pub(crate) struct PoolNews {
     pub(crate) pool: PoolName,
     /// Times, and the bytes in use from then on.
@@ -55,7 +57,6 @@ pub(crate) struct PoolNews {
 }
 
 /// The most that was in use.
-#[derive(Clone, Default)]
 pub(crate) struct Peak {
     pub(crate) at: u64,
     pub(crate) bytes: u64,
@@ -64,7 +65,6 @@ pub(crate) struct Peak {
 }
 
 /// The memory of a name and line.
-#[derive(Clone)]
 pub(crate) struct Owner {
     pub(crate) name: Name,
     pub(crate) site: Site,
@@ -139,7 +139,8 @@ impl MemoryUse {
         let (line, bytes) = (pool.line(op, site), bytes as u64);
         pool.take(bytes, line);
         pool.note(at);
-        self.holders.insert(resource, Holder { pool: index, bytes, line });
+        let before = self.holders.insert(resource, Holder { pool: index, bytes, line });
+        debug_assert!(before.is_none(), "{resource:?} has not given back what it got before");
     }
 
     /// The memory of a resource may be given to others.
@@ -246,6 +247,11 @@ impl Pool {
         let last = self.last;
         let most = self.step.take().map(|step| step.most).filter(|(at, most)| *at < last.0 && *most > last.1);
         self.samples.extend(most.into_iter().chain([last]));
+        if self.samples.len() >= SAMPLES {
+            // The highest of each four.
+            let parts = self.samples.chunks(4).filter_map(|part| part.iter().copied().max_by_key(|(_, bytes)| *bytes));
+            self.samples = parts.chain((self.samples.last() != Some(&last)).then_some(last)).collect();
+        }
     }
 
     fn news(&mut self) -> Option<PoolNews> {
@@ -356,6 +362,21 @@ mod tests {
         memory.took(9 * STEP, 5, 2, "a");
         let samples = [(20, 150), (30, 100), (STEP + 10, 101), (STEP + 20, 100), (9 * STEP, 104)];
         assert_eq!(memory.news().0, samples);
+    }
+
+    #[test]
+    fn values_that_nobody_takes_become_few_with_the_highest() {
+        let mut memory = Told::default();
+        memory.took(0, 1, 10, "a");
+        for step in 1..10 * SAMPLES as u64 {
+            let resource = 2 + (step == 12_345) as u32;
+            memory.took(step * STEP, resource, 1 << resource, "a");
+            memory.gave(step * STEP + 1, resource);
+        }
+        let (samples, _) = memory.news();
+        assert!(samples.len() < SAMPLES + 2 && samples.is_sorted(), "{} values", samples.len());
+        assert!(samples.contains(&(12_345 * STEP, 18)));
+        assert_eq!(samples.last(), Some(&((10 * SAMPLES as u64 - 1) * STEP + 1, 10)));
     }
 
     #[test]
