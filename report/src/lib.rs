@@ -23,6 +23,7 @@ mod idle;
 mod memory;
 pub mod packets;
 mod page;
+mod pools;
 mod reader;
 mod recording;
 mod report;

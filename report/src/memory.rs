@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::recording::{Pool, Recording};
+use crate::pools::Pool;
+use crate::recording::Recording;
 use crate::report::Place;
 
 /// The most values of memory over time in a report, and the last one.
@@ -18,11 +19,11 @@ pub struct Memory {
     pub peak_bytes: u64,
     /// When that was first, in nanoseconds since the first submission; `None` if it was before, as of the trace of a flight recorder it may have been.
     pub peak_at_ns: Option<u64>,
-    /// Whose it was then: the lines with the most bytes, the greatest first.
+    /// The owners then: the lines with the most bytes, the greatest first.
     pub owners: Vec<Owner>,
     /// The bytes of further lines.
     pub others_bytes: u64,
-    /// What the pool had from its device at last, in use or not.
+    /// The bytes that the pool had from its device at last, in use or not.
     pub reserved_bytes: u64,
     /// Times in nanoseconds since the first submission, and the bytes in use from then on: of each 200 µs the most and the last, of a long run the most of each
     /// thousandth part.
@@ -43,7 +44,7 @@ pub struct Owner {
 
 /// The pools of a trace, the one with the highest peak first.
 pub(crate) fn memory(recording: &Recording) -> Vec<Memory> {
-    let mut found: Vec<Memory> = recording.pools.iter().filter_map(|pool| of_pool(recording, pool)).collect();
+    let mut found: Vec<Memory> = recording.pools.0.iter().filter_map(|pool| of_pool(recording, pool)).collect();
     found.sort_by(|one, other| other.peak_bytes.cmp(&one.peak_bytes).then_with(|| one.pool.cmp(&other.pool)));
     found
 }

@@ -137,7 +137,7 @@ pub struct TrackDescriptor {
 /// A counter.
 #[derive(Clone, PartialEq, Message)]
 pub struct CounterDescriptor {
-    /// What it counts.
+    /// The unit of its values.
     #[prost(string, optional, tag = "6")]
     pub unit: Option<String>,
 }

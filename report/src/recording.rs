@@ -5,6 +5,7 @@ use std::io::{self, BufRead};
 use hashbrown::HashMap;
 
 use crate::packets::{EventType, TracePacket, TrackDescriptor, TrackEvent};
+use crate::pools::{Counts, Owner, Pools};
 use crate::reader::Packets;
 
 /// The contents of a trace. See the crate.
@@ -21,7 +22,7 @@ pub struct Recording {
     pub(crate) blocks: Vec<Block>,
     /// Of a flight recorder: instructions that had not passed when it was written.
     pub(crate) pending: Vec<Pending>,
-    pub(crate) pools: Vec<Pool>,
+    pub(crate) pools: Pools,
     texts: Vec<String>,
     /// Whether the trace ends within a packet, as that of a process that was killed may.
     pub(crate) is_cut: bool,
@@ -82,33 +83,6 @@ pub(crate) struct Pending {
     pub(crate) end: u64,
 }
 
-/// The memory of one place and kind.
-#[derive(Debug)]
-pub(crate) struct Pool {
-    pub(crate) name: String,
-    /// Times, and the bytes in use then.
-    pub(crate) values: Vec<(u64, u64)>,
-    pub(crate) reserved: u64,
-    pub(crate) peak: Option<Peak>,
-}
-
-/// The most that was in use.
-#[derive(Debug)]
-pub(crate) struct Peak {
-    pub(crate) at: u64,
-    pub(crate) bytes: u64,
-    pub(crate) owners: Vec<Owner>,
-}
-
-/// The memory of a name and line.
-#[derive(Debug)]
-pub(crate) struct Owner {
-    pub(crate) name: Text,
-    pub(crate) line: Text,
-    pub(crate) bytes: u64,
-    pub(crate) tensors: u64,
-}
-
 /// A time in which a thread of the host was blocked.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Block {
@@ -152,12 +126,6 @@ pub enum ReadError {
 /// A report looks at all that blocked the host once for each stream.
 const MOST_STREAMS: usize = 1024;
 
-/// The most pools that are read.
-const MOST_POOLS: usize = 64;
-
-/// The most owners of a peak that are read.
-const MOST_OWNERS: usize = 64;
-
 /// A report names the first ones.
 const MOST_FAILED: usize = 20;
 
@@ -171,12 +139,10 @@ enum Track {
     Stream(u32),
     /// The waits of its instructions.
     Waits(u32),
-    /// The memory in use of a pool, what the pool has from its device, and its peaks.
-    InUse(usize),
-    Reserved(usize),
+    /// A counter.
+    Counter(Counts),
+    /// The peaks of a pool.
     Peaks(usize),
-    /// A counter that no report is made of.
-    Counter,
     /// The process.
     Process,
     /// A device or a thread.
@@ -370,9 +336,9 @@ impl Reading {
         let name = track.name();
         let kind = match (self.tracks.get(&track.parent()), name.strip_suffix(" waits")) {
             _ if track.process.is_some() => Track::Process,
-            _ if track.counter.is_some() => self.counter(name),
-            (Some(&Track::InUse(pool)), _) => Track::Peaks(pool),
-            (Some(Track::Counter), _) => Track::Counter,
+            _ if track.counter.is_some() => Track::Counter(self.found.pools.counter(name)),
+            (Some(&Track::Counter(Counts::InUse(pool))), _) => Track::Peaks(pool),
+            (Some(&Track::Counter(_)), _) => Track::Counter(Counts::Other),
             (Some(&Track::Stream(stream)), _) => {
                 self.found.streams[stream as usize].is_unordered = true;
                 Track::Stream(stream)
@@ -383,26 +349,6 @@ impl Reading {
             _ => Track::Other,
         };
         self.tracks.insert(track.uuid(), kind);
-    }
-
-    fn counter(&mut self, name: &str) -> Track {
-        let (pool, is_reserved) = match name.strip_suffix(", reserved") {
-            Some(pool) => (pool, true),
-            None => (name, false),
-        };
-        if !pool.contains(" memory on ") {
-            return Track::Counter;
-        }
-        let pools = &mut self.found.pools;
-        let place = match pools.iter().position(|known| known.name == pool) {
-            Some(known) => known,
-            None if pools.len() < MOST_POOLS => {
-                pools.push(Pool { name: pool.to_owned(), values: Vec::new(), reserved: 0, peak: None });
-                pools.len() - 1
-            }
-            None => return Track::Counter,
-        };
-        if is_reserved { Track::Reserved(place) } else { Track::InUse(place) }
     }
 
     fn stream(&mut self, name: &str) -> u32 {
@@ -433,11 +379,8 @@ impl Reading {
                 self.end(at, open);
             }
             EventType::Counter => {
-                let value = u64::try_from(event.value()).unwrap_or(0);
-                match track {
-                    Track::InUse(pool) => self.found.pools[pool].values.push((at, value)),
-                    Track::Reserved(pool) => self.found.pools[pool].reserved = value,
-                    _ => {}
+                if let Track::Counter(counter) = track {
+                    self.found.pools.count(counter, at, u64::try_from(event.value()).unwrap_or(0));
                 }
             }
             EventType::Unspecified => {}
@@ -463,7 +406,7 @@ impl Reading {
     /// A mark on the track of a pool's peaks: a `peak`, or an `owner` of the last one.
     fn peak(&mut self, at: u64, pool: usize, event: &TrackEvent) {
         let name = self.names.get(&event.name()).copied().unwrap_or_default();
-        let mut owner = Owner { name: Text::default(), line: Text::default(), bytes: 0, tensors: 0 };
+        let mut owner = Owner::default();
         // Of a flight recorder: it may have been before the trace begins.
         let mut at = at;
         for argument in &event.arguments {
@@ -478,11 +421,7 @@ impl Reading {
             }
         }
         let is_peak = self.found.text(name) == "peak";
-        match &mut self.found.pools[pool].peak {
-            peak if is_peak => *peak = Some(Peak { at, bytes: owner.bytes, owners: Vec::new() }),
-            Some(peak) if peak.owners.len() < MOST_OWNERS => peak.owners.push(owner),
-            _ => {}
-        }
+        self.found.pools.mark(pool, at, is_peak, owner);
     }
 
     fn begin(&mut self, at: u64, track: Track, event: &TrackEvent) -> Open {
@@ -555,7 +494,7 @@ impl Reading {
                 }
                 Open::Pending(pending)
             }
-            (Track::InUse(_) | Track::Reserved(_) | Track::Peaks(_) | Track::Counter, _) => Open::Other,
+            (Track::Counter(_) | Track::Peaks(_), _) => Open::Other,
             (Track::Other | Track::Process, name) => {
                 let why = match name {
                     "wait" => Why::Result,

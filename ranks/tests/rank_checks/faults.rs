@@ -193,7 +193,7 @@ fn step(ranks: Ranks, vm: &Vm, world: &Group) -> Result<(), AnyError> {
         world.all_reduce(vm, &x, Reduction::Sum)?;
     }
     if world.rank() == 1 {
-        // What an engine refuses is not issued.
+        // A collective that an engine refuses is not issued.
         let ended = Vm::builder().build()?;
         let x = tensor(&ended, DType::F32, &[1; 8], &[8])?;
         ended.clone().shutdown(Duration::MAX)?;

@@ -29,7 +29,7 @@ pub(crate) struct FlightRecorder {
     passed: u64,
     /// The use of memory: pools, times, and the bytes in use from then on.
     memory: VecDeque<(PoolName, u64, u64)>,
-    /// What was in use before that.
+    /// The bytes that were in use before that.
     before: HashMap<PoolName, u64>,
 }
 
@@ -95,13 +95,13 @@ impl FlightRecorder {
         }
     }
 
-    /// What is known of a pool: its use from `since` on, and what the `last` news of it tell.
+    /// The use of a pool from `since` on, with its `last` news.
     fn memory_of(&self, last: PoolNews, since: u64) -> PoolNews {
         let kept = self.memory.iter().filter(|(pool, ..)| *pool == last.pool).map(|(_, at, bytes)| (*at, *bytes));
         let before = self.before.get(&last.pool).map(|bytes| (0, *bytes));
         let mut samples = SmallVec::new();
         for (at, bytes) in before.into_iter().chain(kept).chain(last.samples) {
-            // What was in use when the trace begins is the last value before.
+            // The last value before the trace begins is in force when it does.
             if at <= since {
                 samples.clear();
             }

@@ -5,7 +5,7 @@
 //! the stream up to that point in its own thread, at most one turn of them (`TURN` in `execute/context.rs`).
 //!
 //! Invariants:
-//! * **A caller that helps runs no function of any caller**, because it may hold locks that the function takes; the exception are functions that promise to take none
+//! * **A caller that helps runs no function of any caller**, because it may hold locks that the function takes; functions that promise to take none are the exception
 //!   (`InlineFn::helpable`), whose operations it polls for a while, too. Each stream
 //!   knows the number of its last submitted instruction that has other code of a caller; until that has passed, no caller helps. Calls of
 //!   registered ops are such instructions, and so are runs of compiled programs with a function or a registered op among their steps. Kernels that a caller has put in the
