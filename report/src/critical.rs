@@ -2,7 +2,7 @@
 //! come after.
 //!
 //! An instruction begins after the one before it on its stream, what it waited for, and its submission; what then passes until it begins is *late*. A submission comes after the results,
-//! the room and the memory that the host has waited for before it. The same rules give the times that a run would have in which some instructions take no time.
+//! the room and the memory that its thread has waited for before it. The same rules give the times that a run would have in which some instructions take no time.
 
 use crate::recording::{Block, Instruction, Recording};
 
@@ -31,9 +31,9 @@ pub(crate) struct Path<'r> {
     recording: &'r Recording,
     /// Of each instruction, the one before it on its stream.
     before: Vec<Option<u32>>,
-    /// The times in which the host waited until an instruction had passed, in the order of their ends.
-    waits: Vec<Block>,
-    /// How many of these had ended when each instruction was submitted.
+    /// The times in which each thread of the host waited until an instruction had passed, in the order of their ends.
+    waits: Vec<Vec<Block>>,
+    /// How many of those of its thread had ended when each instruction was submitted.
     waited: Vec<u32>,
     /// When the first instruction was submitted.
     begin: u64,
@@ -48,8 +48,14 @@ impl Path<'_> {
                 before[pair[1] as usize] = Some(pair[0]).filter(|first| *first < pair[1]);
             }
         }
-        let waits: Vec<Block> = recording.blocks.iter().filter(|block| block.source.is_some()).copied().collect();
-        let ended = |it: &Instruction| waits.partition_point(|wait| wait.end <= it.submitted) as u32;
+        let mut waits = vec![Vec::new(); recording.hosts.len()];
+        for block in recording.blocks.iter().filter(|block| block.source.is_some()) {
+            waits[block.host as usize].push(*block);
+        }
+        let ended = |it: &Instruction| {
+            let waits: &[Block] = waits.get(it.host as usize).map_or(&[], Vec::as_slice);
+            waits.partition_point(|wait| wait.end <= it.submitted) as u32
+        };
         let waited = recording.instructions.iter().map(ended).collect();
         Path { recording, before, waits, waited, begin }
     }
@@ -66,8 +72,8 @@ impl Path<'_> {
             until = time;
             part
         };
-        // Waits from this one on come after the part.
-        let mut waits = self.waits.len();
+        // Of each thread: waits from this one on come after the part.
+        let mut limits: Vec<usize> = self.waits.iter().map(Vec::len).collect();
         loop {
             let instruction = &all[at as usize];
             parts.push(Part::Ran(at, back_to(instruction.begin)));
@@ -76,14 +82,19 @@ impl Path<'_> {
             match after {
                 After::Instruction(next) => at = next,
                 After::Submission => {
-                    waits = waits.min(self.waited[at as usize] as usize);
-                    let Some(last) = self.waits[..waits].iter().rposition(|wait| self.held_up(wait, at)) else {
+                    let (host, waited) = (instruction.host as usize, self.waited[at as usize] as usize);
+                    let known = self.waits.get(host).zip(limits.get_mut(host));
+                    let source = known.and_then(|(waits, limit)| {
+                        let last = waits[..waited.min(*limit)].iter().rposition(|wait| self.held_up(wait, at))?;
+                        *limit = last;
+                        waits[last].source
+                    });
+                    let Some(source) = source else {
                         parts.push(Part::Host(back_to(self.begin)));
                         return parts;
                     };
-                    // The host waited for a result before it submitted this.
-                    waits = last;
-                    at = self.waits[last].source.unwrap_or(at);
+                    // The thread waited for a result before it submitted this.
+                    at = source;
                     parts.push(Part::Host(back_to(all[at as usize].end)));
                 }
             }
@@ -111,16 +122,23 @@ impl Path<'_> {
     pub(crate) fn time_if(&self, is_free: impl Fn(&Instruction) -> bool) -> u64 {
         let all = &self.recording.instructions;
         let mut ends: Vec<i128> = Vec::with_capacity(all.len());
-        let (mut waits, mut shift) = (self.waits.iter().zip(0u32..).peekable(), 0i128);
+        // Of each thread: how many of its waits were seen, and by how much it is earlier than it was.
+        let mut hosts = vec![(0usize, 0i128); self.waits.len()];
         let mut last = i128::from(self.begin);
         for (place, instruction) in all.iter().enumerate() {
-            while let Some((wait, _)) = waits.next_if(|(_, number)| *number < self.waited[place]) {
-                let Some(source) = wait.source.filter(|source| (*source as usize) < ends.len()) else { continue };
-                let source_end = i128::from(all[source as usize].end);
-                // The host needs as long as before to go on after a wait.
-                let rest = i128::from(wait.end) - source_end.max(i128::from(wait.begin));
-                let end = ends[source as usize].max(i128::from(wait.begin) - shift) + rest;
-                shift = i128::from(wait.end) - end;
+            let mut shift = 0;
+            if let Some((seen, earlier)) = hosts.get_mut(instruction.host as usize) {
+                let until = (self.waited[place] as usize).max(*seen);
+                for wait in &self.waits[instruction.host as usize][*seen..until] {
+                    let Some(source) = wait.source.filter(|source| (*source as usize) < ends.len()) else { continue };
+                    let source_end = i128::from(all[source as usize].end);
+                    // The thread needs as long as before to go on after a wait.
+                    let rest = i128::from(wait.end) - source_end.max(i128::from(wait.begin));
+                    let end = ends[source as usize].max(i128::from(wait.begin) - *earlier) + rest;
+                    *earlier = i128::from(wait.end) - end;
+                }
+                *seen = until;
+                shift = *earlier;
             }
             let submitted = i128::from(instruction.submitted) - shift;
             let others = self.before[place].iter().chain(self.recording.sources(instruction));

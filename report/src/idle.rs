@@ -2,14 +2,14 @@
 
 use hashbrown::HashMap;
 
-use crate::recording::{Recording, Stream, Text, Why};
+use crate::recording::{Instruction, NOBODY, Recording, Stream, Text, Why};
 
 /// Why a stream was idle.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Reason {
     /// It waited for an instruction of another stream: for what that computes, or only to overwrite what that uses.
     Waited { stream: u32, name: Text, line: Text, overwrites: bool },
-    /// Nothing was submitted to it, because a thread of the host was blocked at a line, for a result if the line and name of one are known.
+    /// Nothing was submitted to it, because the thread that submits next was blocked at a line, for a result if the line and name of one are known.
     Blocked { why: Why, at: Text, name: Text, line: Text },
     /// Nothing was submitted to it until this line, or the end of the run.
     NotSubmitted { until: Option<Text> },
@@ -47,7 +47,7 @@ pub(crate) fn time_of(recording: &Recording, stream: &Stream, (begin, end): (u64
     for instruction in instructions {
         let begins = instruction.begin.max(since);
         let submitted = instruction.submitted.clamp(since, begins);
-        not_submitted(recording, &mut time, (since, submitted), Some(instruction.line));
+        not_submitted(recording, &mut time, (since, submitted), Some(instruction));
         let met = match (instruction.met, recording.sources(instruction)) {
             (Some(met), sources @ [_, ..]) => {
                 let ends = sources.iter().map(|source| &recording.instructions[*source as usize]);
@@ -71,15 +71,16 @@ pub(crate) fn time_of(recording: &Recording, stream: &Stream, (begin, end): (u64
     time
 }
 
-/// Adds a time in which nothing was submitted to a stream: the parts in which the host was blocked, and the rest.
-fn not_submitted(recording: &Recording, time: &mut Time, (from, to): (u64, u64), until: Option<Text>) {
-    let rest = Reason::NotSubmitted { until };
+/// Adds a time in which nothing was submitted to a stream, until this instruction or the end of the run: the parts in which its thread was blocked, or any thread if it is not known, and the rest.
+fn not_submitted(recording: &Recording, time: &mut Time, (from, to): (u64, u64), until: Option<&Instruction>) {
+    let rest = Reason::NotSubmitted { until: until.map(|it| it.line) };
+    let host = until.map(|it| it.host).filter(|host| *host != NOBODY);
     let ended = recording.blocks.partition_point(|block| block.end <= from);
     let begun = recording.blocks.partition_point(|block| block.end <= to);
     let mut to = to;
     // A thread that is still blocked at the end of the time blocks none of its submissions. Of nested blocks the outer one comes last.
     for block in recording.blocks[ended..begun].iter().rev() {
-        if block.begin >= to || block.end <= from {
+        if block.begin >= to || block.end <= from || host.is_some_and(|host| host != block.host) {
             continue;
         }
         let end = block.end.min(to);

@@ -9,6 +9,7 @@ use crate::critical::{Part, Path};
 use crate::idle::{Reason, Time, time_of};
 use crate::memory::{Memory, memory};
 use crate::recording::{self, Recording, Text, Why};
+use crate::waits::{Waits, waits};
 
 /// How many causes, and how many groups of the critical path, a report names: the longest.
 const MOST: usize = 20;
@@ -37,8 +38,30 @@ pub struct Report {
     pub copies: Option<Copies>,
     /// How long instructions were queued.
     pub queue: Queue,
+    /// The threads that submitted something or were blocked: the 20 with the most instructions, the most first.
+    pub hosts: Vec<Host>,
+    /// Waits that other waits imply; `None` of traces that are too large: with more than 8,388,608 numbers in clocks, of which each instruction that is waited for has one for each stream.
+    pub waits: Option<Waits>,
     /// The memory in use of each place and kind, the highest peak first.
     pub memory: Vec<Memory>,
+}
+
+/// How a thread of the host spent the time of the run.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Host {
+    /// Its name.
+    pub thread: String,
+    /// How many lists, and instructions without a list, it submitted.
+    pub submissions: u64,
+    /// How many instructions these had.
+    pub instructions: u64,
+    /// It submitted them.
+    pub submitting_ns: u64,
+    /// It waited for results.
+    pub waiting_ns: u64,
+    /// It waited for room for more instructions, for memory, or for the end of a critical section.
+    pub held_ns: u64,
 }
 
 /// An instruction that had not passed.
@@ -204,6 +227,8 @@ impl Report {
             critical_path: critical(recording, (begin, end)),
             copies: copies(recording),
             queue: queue(recording),
+            hosts: hosts(recording, (begin, end)),
+            waits: waits(recording),
             memory: memory(recording),
         }
     }
@@ -215,7 +240,7 @@ fn pending(recording: &Recording, it: &recording::Pending) -> Pending {
     Pending { of, state: recording.text(it.state).to_owned(), waits_for, ns: it.end - it.begin }
 }
 
-fn place(recording: &Recording, (stream, name, line): (u32, Text, Text)) -> Place {
+pub(crate) fn place(recording: &Recording, (stream, name, line): (u32, Text, Text)) -> Place {
     let text = |text: Text| recording.text(text).to_owned();
     Place { stream: Some(recording.streams[stream as usize].name.clone()), name: text(name), line: text(line) }
 }
@@ -327,6 +352,26 @@ fn copies(recording: &Recording) -> Option<Copies> {
         running[usize::from(does == Does::Copy)] += change;
     }
     (found.copying_ns > 0).then_some(found)
+}
+
+fn hosts(recording: &Recording, (begin, end): (u64, u64)) -> Vec<Host> {
+    let host = |it: &recording::Host| Host {
+        thread: it.name.clone(),
+        submissions: it.submissions,
+        instructions: it.instructions,
+        submitting_ns: it.submitting,
+        waiting_ns: 0,
+        held_ns: 0,
+    };
+    let mut hosts: Vec<Host> = recording.hosts.iter().map(host).collect();
+    for block in &recording.blocks {
+        let Some(host) = hosts.get_mut(block.host as usize) else { continue };
+        let ns = if block.why == Why::Result { &mut host.waiting_ns } else { &mut host.held_ns };
+        *ns = ns.saturating_add(block.end.min(end).saturating_sub(block.begin.max(begin)));
+    }
+    hosts.sort_by(|one, other| (other.instructions, &one.thread).cmp(&(one.instructions, &other.thread)));
+    hosts.truncate(MOST);
+    hosts
 }
 
 fn queue(recording: &Recording) -> Queue {

@@ -152,6 +152,8 @@ impl Display for Report {
             writeln!(f, "copies took {}, {beside} of them beside computations", Ns(copies.copying_ns))?;
         }
         writeln!(f, "from submission to begin: {} (median), {} (99 %)", Ns(self.queue.p50_ns), Ns(self.queue.p99_ns))?;
+        self.write_hosts(f)?;
+        self.write_waits(f)?;
         for pool in &self.memory {
             let peak = pool.peak_bytes;
             let (most, reserved) = (Bytes(peak), Bytes(pool.reserved_bytes));
@@ -166,6 +168,39 @@ impl Display for Report {
             if others > 0 {
                 writeln!(f, "{:>9} {:>5}  others", Bytes(others), Percent(others, peak))?;
             }
+        }
+        Ok(())
+    }
+}
+
+impl Report {
+    fn write_hosts(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let width = self.hosts.iter().map(|it| it.thread.chars().count()).max().unwrap_or(0).max(6);
+        if !self.hosts.is_empty() {
+            writeln!(
+                f,
+                "\n{:width$} {:>12} {:>12} {:>11} {:>8} {:>5}",
+                "thread", "submissions", "instructions", "submitting", "waiting", "held"
+            )?;
+        }
+        for it in &self.hosts {
+            let part = |ns| Percent(ns, self.total_ns);
+            let (submitting, waiting, held) = (part(it.submitting_ns), part(it.waiting_ns), part(it.held_ns));
+            let (thread, submissions, instructions) = (&it.thread, it.submissions, it.instructions);
+            writeln!(
+                f,
+                "{thread:width$} {submissions:>12} {instructions:>12} {submitting:>11} {waiting:>8} {held:>5}"
+            )?;
+        }
+        Ok(())
+    }
+
+    fn write_waits(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Some(waits) = self.waits.as_ref().filter(|waits| waits.implied > 0) else { return Ok(()) };
+        writeln!(f, "\n{} of {} waits could go: others imply them", waits.implied, waits.waits)?;
+        for it in waits.groups.iter().take(10) {
+            let plural = if it.times == 1 { "" } else { "s" };
+            writeln!(f, "{:>9} time{plural}  {} for {}", it.times, it.of, it.source)?;
         }
         Ok(())
     }

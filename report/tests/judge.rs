@@ -13,9 +13,10 @@ use streamvm_report::packets::TracePacket;
 use streamvm_report::{Cause, Packets, Recording, Report, write_page};
 use streamvm_trace::{Argument, Slice, TraceWriter, Track};
 
-/// An instruction of a drawn run. The host does `host` nanoseconds of its own work, waits for the result of `host_waits`, and submits it.
+/// An instruction of a drawn run. A thread of the host does `host` nanoseconds of its own work, waits for the result of `host_waits`, and submits it.
 #[derive(Clone, Debug)]
 struct Op {
+    thread: usize,
     stream: usize,
     duration: u64,
     /// The time that passes until a thread runs it.
@@ -38,17 +39,21 @@ const WAKE: u64 = 3;
 
 const STREAMS: usize = 4;
 
-/// Runs the instructions by the rules of streams. Also returns when the host was blocked, for which instruction.
-fn run(ops: &[Op]) -> (Vec<Times>, Vec<(u64, u64, usize)>) {
-    let (mut times, mut blocks, mut now): (Vec<Times>, Vec<_>, u64) = (Vec::new(), Vec::new(), 0);
-    let mut free = [0; STREAMS];
+/// Threads of the host.
+const THREADS: usize = 3;
+
+/// Runs the instructions by the rules of streams. Also returns when which thread of the host was blocked, for which instruction.
+fn run(ops: &[Op]) -> (Vec<Times>, Vec<(usize, u64, u64, usize)>) {
+    let (mut times, mut blocks): (Vec<Times>, Vec<_>) = (Vec::new(), Vec::new());
+    let (mut free, mut clocks) = ([0; STREAMS], [0; THREADS]);
     for op in ops {
-        now += op.host;
+        let mut now = clocks[op.thread] + op.host;
         if let Some(source) = op.host_waits {
             let woken = times[source].end.max(now) + WAKE;
-            blocks.push((now, woken, source));
+            blocks.push((op.thread, now, woken, source));
             now = woken;
         }
+        clocks[op.thread] = now;
         let met = op.waits.iter().map(|wait| times[*wait].end).max().unwrap_or(0);
         let begin = now.max(free[op.stream]).max(met) + op.late;
         let end = begin + op.duration;
@@ -60,7 +65,12 @@ fn run(ops: &[Op]) -> (Vec<Times>, Vec<(u64, u64, usize)>) {
 
 /// The time of a run from its first submission on.
 fn length(times: &[Times]) -> u64 {
-    times.iter().map(|it| it.end).max().unwrap_or(0) - times[0].submitted
+    times.iter().map(|it| it.end).max().unwrap_or(0) - begin(times)
+}
+
+/// When the first instruction was submitted.
+fn begin(times: &[Times]) -> u64 {
+    times.iter().map(|it| it.submitted).min().unwrap_or(0)
 }
 
 fn name(stream: usize) -> String {
@@ -80,8 +90,13 @@ fn slice(
     writer.slice(&Slice { track, name, begin, end, arguments, leaves, enters }).unwrap();
 }
 
-/// The trace of a run, as an engine writes it. Each instruction has a line of its own.
-fn trace(ops: &[Op]) -> Vec<u8> {
+/// How long a thread takes to submit an instruction: a part of its own work, or of the time in which it goes on after a wait.
+fn submitting(op: &Op) -> u64 {
+    if op.host_waits.is_some() { 2 } else { op.host.min(2) }
+}
+
+/// The trace of a run, as an engine writes it. Each instruction has a line of its own. `tells` whether the trace has submissions.
+fn trace(ops: &[Op], tells: bool) -> Vec<u8> {
     let (times, blocks) = run(ops);
     let mut bytes = Vec::new();
     let mut writer = TraceWriter::new(&mut bytes, "drawn").unwrap();
@@ -126,8 +141,17 @@ fn trace(ops: &[Op]) -> Vec<u8> {
         free[op.stream] = it.end;
     }
     // A thread may have any name.
-    let host = writer.track("compute@cuda:0:9", None).unwrap();
-    for (begin, end, source) in blocks {
+    let names = ["compute@cuda:0:9", "main", "compute@cuda:0:9 waits"];
+    let hosts = names.map(|name| writer.track(name, None).unwrap());
+    if tells {
+        for (place, (op, it)) in ops.iter().zip(&times).enumerate() {
+            let arguments = [("first", Argument::Number(place as u64 + 1)), ("count", Argument::Number(1))];
+            let times = (it.submitted - submitting(op), it.submitted);
+            slice(&mut writer, hosts[op.thread], "submit", times, &arguments, None, &[]);
+        }
+    }
+    for (thread, begin, end, source) in blocks {
+        let host = hosts[thread];
         arrows += 1;
         let number = [("number", Argument::Number(numbers[source]))];
         let source_end = times[source].end;
@@ -192,10 +216,11 @@ fn memory(writer: &mut TraceWriter<&mut Vec<u8>>, ops: &[Op], times: &[Times]) {
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
-    let drawn = (0..STREAMS, 1..50u64, 0..5u64, 0..20u64, any::<[prop::sample::Index; 4]>(), 0..8u8);
-    prop::collection::vec(drawn, 1..40).prop_map(|drawn| {
+    let drawn = (0..STREAMS, 1..50u64, 0..5u64, 0..20u64, any::<[prop::sample::Index; 4]>(), 0..8u8, 0..THREADS);
+    (prop::collection::vec(drawn, 1..40), any::<bool>()).prop_map(|(drawn, is_one)| {
         let mut ops: Vec<Op> = Vec::new();
-        for (place, (stream, duration, late, host, others, which)) in drawn.into_iter().enumerate() {
+        for (place, (stream, duration, late, host, others, which, thread)) in drawn.into_iter().enumerate() {
+            let thread = if is_one { 0 } else { thread };
             let earlier = |index: &prop::sample::Index| index.index(place);
             let others: Vec<usize> = if place == 0 { Vec::new() } else { others.iter().map(earlier).collect() };
             let on_others = others.iter().take(usize::from(which % 4)).filter(|other| ops[**other].stream != stream);
@@ -203,10 +228,28 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
             waits.sort();
             waits.dedup();
             let host_waits = others.last().copied().filter(|_| which >= 6);
-            ops.push(Op { stream, duration, late, host, host_waits, waits });
+            ops.push(Op { thread, stream, duration, late, host, host_waits, waits });
         }
         ops
     })
+}
+
+/// How many waits could go: without the wait, the instruction would come after the other one even so.
+fn superfluous(ops: &[Op]) -> u64 {
+    let comes_after = |place: usize, source: usize, without: (usize, usize)| {
+        let (mut seen, mut next) = (vec![false; ops.len()], vec![place]);
+        while let Some(at) = next.pop() {
+            let before = (0..at).rev().find(|before| ops[*before].stream == ops[at].stream);
+            for other in ops[at].waits.iter().copied().filter(|other| (at, *other) != without).chain(before) {
+                if !std::mem::replace(&mut seen[other], true) {
+                    next.push(other);
+                }
+            }
+        }
+        seen[source]
+    };
+    let all = ops.iter().enumerate().flat_map(|(place, op)| op.waits.iter().map(move |source| (place, *source)));
+    all.filter(|(place, source)| comes_after(*place, *source, (*place, *source))).count() as u64
 }
 
 fn report(bytes: &[u8]) -> Report {
@@ -215,10 +258,12 @@ fn report(bytes: &[u8]) -> Report {
 
 proptest! {
     #[test]
-    fn times_add_up_and_savings_are_those_of_a_run_without_the_instruction(ops in ops()) {
-        let (times, _) = run(&ops);
+    fn times_add_up_and_savings_are_those_of_a_run_without_the_instruction(ops in ops(), tells in any::<bool>()) {
+        let (times, blocks) = run(&ops);
         let length_of_run = length(&times);
-        let report = report(&trace(&ops));
+        let is_one = ops.iter().all(|op| op.thread == 0);
+        let tells = tells || !is_one;
+        let report = report(&trace(&ops, tells));
         prop_assert_eq!(report.total_ns, length_of_run);
         prop_assert_eq!(report.instructions, ops.len() as u64);
         let mut busy = BTreeMap::<String, u64>::new();
@@ -242,6 +287,24 @@ proptest! {
         }
         let copying: u64 = ops.iter().filter(|op| op.stream + 1 == STREAMS).map(|op| op.duration).sum();
         prop_assert_eq!(report.copies.map_or(0, |it| it.copying_ns), copying);
+        for host in report.hosts.iter().filter(|_| tells) {
+            let thread = ["compute@cuda:0:9", "main", "compute@cuda:0:9 waits"].iter().position(|name| *name == host.thread).unwrap();
+            let own = || ops.iter().filter(|op| op.thread == thread);
+            let count = own().count() as u64;
+            prop_assert_eq!((host.submissions, host.instructions), (count, count));
+            prop_assert_eq!(host.submitting_ns, own().map(submitting).sum::<u64>());
+            let waited = blocks.iter().filter(|(other, ..)| *other == thread);
+            let begin = begin(&times);
+            prop_assert_eq!(host.waiting_ns, waited.map(|(_, from, to, _)| to.saturating_sub(*from.max(&begin))).sum::<u64>());
+        }
+        let waits = report.waits.as_ref().expect("few waits");
+        prop_assert_eq!(waits.waits, ops.iter().map(|op| op.waits.len() as u64).sum::<u64>());
+        prop_assert_eq!(waits.implied, superfluous(&ops));
+        prop_assert_eq!(waits.groups.iter().map(|it| it.times).sum::<u64>(), waits.implied.min(20));
+        // Of several threads, program order is not that of the times here.
+        if !is_one {
+            return Ok(());
+        }
         // The first of the highest values, and whose it was.
         let highest = (0..ops.len()).max_by_key(|place| (total(&in_use(&ops, *place)), std::cmp::Reverse(*place))).unwrap();
         let [memory, other] = &report.memory[..] else { panic!("{report}") };
@@ -257,7 +320,7 @@ proptest! {
     /// A trace may be cut anywhere, and be damaged anywhere.
     #[test]
     fn damaged_traces_are_read_or_refused(ops in ops(), is_packed in any::<bool>(), cut in any::<prop::sample::Index>(), bytes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4)) {
-        let mut trace = if is_packed { trace(&ops) } else { unpacked(&trace(&ops)) };
+        let mut trace = if is_packed { packed(&unpacked(&trace(&ops, true))) } else { trace(&ops, true) };
         trace.truncate(cut.index(trace.len()) + 1);
         for (place, byte) in bytes {
             let place = place.index(trace.len());
@@ -281,8 +344,12 @@ fn unpacked(trace: &[u8]) -> Vec<u8> {
         let mut fields = fields;
         let length = decode_varint(&mut fields).unwrap() as usize;
         let packet = TracePacket::decode(&fields[..length]).unwrap();
-        ZlibDecoder::new(&packet.compressed.unwrap()[..]).read_to_end(&mut plain).unwrap();
-        left = &fields[length..];
+        let rest = &fields[length..];
+        match packet.compressed {
+            Some(compressed) => drop(ZlibDecoder::new(&compressed[..]).read_to_end(&mut plain).unwrap()),
+            None => plain.extend_from_slice(&left[..left.len() - rest.len()]),
+        }
+        left = rest;
     }
     plain
 }
@@ -299,10 +366,13 @@ fn packed(packets: &[u8]) -> Vec<u8> {
 
 #[test]
 fn packets_are_the_same_compressed_or_not() {
-    let ops = [op(3, 1_000, &[]), op(0, 10, &[0])];
-    let whole = trace(&ops);
+    let ops: Vec<Op> = (0..1_000).map(|place| op(place % 2, 10, if place == 0 { &[] } else { &[0] })).collect();
+    let whole = trace(&ops, true);
     let plain = unpacked(&whole);
-    assert!(whole.len() < plain.len(), "{} bytes, {} compressed", plain.len(), whole.len());
+    assert!(2 * whole.len() < plain.len(), "{} bytes, {} compressed", plain.len(), whole.len());
+    // A short trace is not compressed.
+    let short = trace(&ops[..10], true);
+    assert_eq!(unpacked(&short), short);
     let packets = |bytes: &[u8]| Packets::new(bytes).collect::<io::Result<Vec<_>>>().expect("a trace");
     assert_eq!(packets(&plain), packets(&whole));
     let both = [&plain[..], &packed(&plain)].concat();
@@ -356,7 +426,7 @@ fn compressed_packets_that_are_damaged_are_refused() {
     assert!(refused(&many).contains("much longer"), "{} bytes", many.len());
     assert!(refused(&packed(b"{}")).contains("something else"));
     assert!(refused(&packed(&[0x0a, 0x7f])).contains("something else"));
-    let mut cut = packed(&unpacked(&trace(&[op(0, 10, &[])])));
+    let mut cut = packed(&unpacked(&trace(&[op(0, 10, &[])], true)));
     let packet = TracePacket::decode_length_delimited(&cut[1..]).unwrap();
     let compressed = packet.compressed.as_deref().map(|bytes| bytes[..bytes.len() - 10].to_vec());
     cut.truncate(1);
@@ -365,12 +435,12 @@ fn compressed_packets_that_are_damaged_are_refused() {
 }
 
 fn op(stream: usize, duration: u64, waits: &[usize]) -> Op {
-    Op { stream, duration, late: 0, host: 1, host_waits: None, waits: waits.to_vec() }
+    Op { thread: 0, stream, duration, late: 0, host: 1, host_waits: None, waits: waits.to_vec() }
 }
 
 #[test]
 fn a_stream_that_waits_for_a_slow_copy_names_its_line() {
-    let report = report(&trace(&[op(3, 1_000, &[]), op(0, 10, &[0]), op(0, 10, &[])]));
+    let report = report(&trace(&[op(3, 1_000, &[]), op(0, 10, &[0]), op(0, 10, &[])], true));
     let longest = &report.idle[0];
     let of = longest.of.as_ref().expect("what was waited for");
     assert_eq!((longest.stream.as_str(), longest.cause), ("compute@cuda:0:0", Cause::Waited), "{report}");
@@ -378,6 +448,24 @@ fn a_stream_that_waits_for_a_slow_copy_names_its_line() {
     let text = report.to_string();
     assert!(text.contains("waited for op (a.rs:0:1) on h2d@cuda:0:0"), "{text}");
     assert!(text.contains("copies took 1.0 µs, 0 % of them beside computations"), "{text}");
+}
+
+/// Only the thread that submits next could have submitted earlier.
+#[test]
+fn a_thread_that_waits_holds_up_what_it_submits_itself() {
+    let last = |thread, host, host_waits| Op { thread, host, host_waits, ..op(0, 10, &[]) };
+    let cause = |ops: &[Op], tells| {
+        let report = report(&trace(ops, tells));
+        let longest = report.idle.into_iter().find(|it| it.stream == "compute@cuda:0:0").expect("it is idle");
+        (longest.cause, longest.at.expect("a line"))
+    };
+    let waits = last(1, 1, Some(0));
+    assert_eq!(cause(&[op(1, 1_000, &[]), waits.clone()], true), (Cause::HostWaited, "host.rs:1:1".to_owned()));
+    let other = Op { stream: 2, ..waits };
+    let ops = [op(1, 1_000, &[]), other, last(0, 1_500, None)];
+    assert_eq!(cause(&ops, true), (Cause::NotSubmitted, "a.rs:2:1".to_owned()));
+    // Without submissions all threads are one.
+    assert_eq!(cause(&ops, false), (Cause::HostWaited, "host.rs:1:1".to_owned()));
 }
 
 #[test]

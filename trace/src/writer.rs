@@ -30,7 +30,7 @@ const BLOCK: usize = 1 << 16;
 
 /// Writes a trace. Events may be written in any order of their times.
 ///
-/// Packets are compressed, some hundred at a time: most have the fields of those before them.
+/// Packets are compressed, some hundred at a time: most have the fields of those before them. A trace of up to 64 KiB is not compressed.
 #[derive(Debug)]
 pub struct TraceWriter<W> {
     out: W,
@@ -46,7 +46,10 @@ pub struct TraceWriter<W> {
     part: Vec<u8>,
     /// Packets that are not written yet.
     packets: Vec<u8>,
-    compress: Compress,
+    /// How many bytes of packets were written as they are.
+    plain: usize,
+    /// Once packets are compressed.
+    compress: Option<Compress>,
     compressed: Vec<u8>,
 }
 
@@ -102,7 +105,8 @@ impl<W: Write> TraceWriter<W> {
             event: Vec::new(),
             part: Vec::new(),
             packets: Vec::new(),
-            compress: Compress::new(Compression::fast(), true),
+            plain: 0,
+            compress: None,
             compressed: Vec::new(),
         };
         let mut descriptor = Vec::new();
@@ -250,16 +254,28 @@ impl<W: Write> TraceWriter<W> {
         if self.packets.len() < BLOCK { Ok(()) } else { self.write_packets() }
     }
 
-    /// Writes one packet that has all others compressed.
+    /// Writes one packet that has all others compressed. The first ones of a trace are written as they are: a short trace is done before the tables of the compression are made.
     fn write_packets(&mut self) -> io::Result<()> {
         if self.packets.is_empty() {
             return Ok(());
         }
-        self.compress.reset();
+        if self.plain + self.packets.len() <= BLOCK {
+            self.plain += self.packets.len();
+            let written = self.out.write_all(&self.packets);
+            self.packets.clear();
+            return written;
+        }
+        let compress = match &mut self.compress {
+            Some(compress) => {
+                compress.reset();
+                compress
+            }
+            none => none.insert(Compress::new(Compression::fast(), true)),
+        };
         self.compressed.clear();
         // Longer than anything that does not get shorter.
         self.compressed.reserve(self.packets.len() + self.packets.len() / 8 + 64);
-        let status = self.compress.compress_vec(&self.packets, &mut self.compressed, FlushCompress::Finish)?;
+        let status = compress.compress_vec(&self.packets, &mut self.compressed, FlushCompress::Finish)?;
         if status != Status::StreamEnd {
             return Err(io::Error::other("compressed packets do not fit into the room for them"));
         }

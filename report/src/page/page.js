@@ -181,6 +181,14 @@ function show() {
   root.append(table(['time', '', 'times', 'would save', ''], path.groups.map((it) => row(number(time(it.ns)), number(percent(it.ns)), number(it.times.toLocaleString('en')), number(time(it.would_save_ns)), place(it.of)))));
   const copies = report.copies === null ? '' : `Copies took ${time(report.copies.copying_ns)}, ${Math.round(100 * report.copies.beside_ns / report.copies.copying_ns)} % of them beside computations. `;
   root.append(element('p', {}, `${copies}From submission to begin: ${time(report.queue.p50_ns)} (median), ${time(report.queue.p99_ns)} (99 %).`));
+  if (report.hosts.length > 0) {
+    root.append(element('h2', { id: 'threads' }, 'Threads of the host'), table(['thread', 'submissions', 'instructions', 'submitting', 'waiting', 'held'], report.hosts.map((it) =>
+      row(it.thread, number(it.submissions.toLocaleString('en')), number(it.instructions.toLocaleString('en')), number(percent(it.submitting_ns)), number(percent(it.waiting_ns)), number(percent(it.held_ns))))));
+  }
+  if (report.waits !== null && report.waits.implied > 0) {
+    root.append(element('h2', { id: 'waits' }, 'Waits that could go'), element('p', { class: 'dim' }, `${report.waits.implied.toLocaleString('en')} of ${report.waits.waits.toLocaleString('en')}: others imply them`));
+    root.append(table(['times', 'of', 'for'], report.waits.groups.map((it) => row(number(it.times.toLocaleString('en')), place(it.of), place(it.source)))));
+  }
   root.append(...report.memory.flatMap((pool) => memory(pool, table)));
 }
 

@@ -11,9 +11,9 @@ use crate::queue::node::NodeList;
 use crate::sync::parker::Parker;
 use crate::sync::{AtomicBool, AtomicU64, Mutex};
 use crate::tasks::counters::OpCounters;
+use crate::tasks::events::{Events, RanList};
 use crate::tasks::notes::{Board, Running};
 use crate::tasks::task::Task;
-use crate::tasks::timeline::Events;
 
 /// The threads that take tasks from the inbox of a [`ContextHandle`].
 pub(crate) enum Server {
@@ -43,7 +43,7 @@ pub(crate) struct ContextHandle {
     /// Counts of what it has run, in an engine that profiles.
     pub(crate) op_counters: Mutex<OpCounters>,
     /// What it has run lately, in an engine that is traced.
-    pub(crate) events: Events,
+    pub(crate) events: Events<RanList>,
     /// Total bytes that passed instructions have given up. Only the holder of the run lock writes it, before it publishes their
     /// numbers.
     pub(crate) retired_bytes: CachePadded<AtomicU64>,
@@ -100,7 +100,7 @@ impl ContextHandle {
     }
 
     /// The events of the thread that runs its tasks.
-    pub(crate) fn events(&self) -> &Events {
+    pub(crate) fn events(&self) -> &Events<RanList> {
         let thread = self.as_strand().and_then(Strand::last_thread);
         thread.map_or(&self.events, |thread| &thread.events)
     }

@@ -113,6 +113,7 @@ impl Engine {
     pub(crate) fn free_dropped(&self) {
         let mut state = self.handle.lock();
         self.handle.deferred_free.take(&mut state.scratch.dropped);
+        self.timeline.iter().for_each(|timeline| state.note_time(timeline));
         state.free_dropped(self);
         state.clear_block_cache();
     }

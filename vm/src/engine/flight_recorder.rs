@@ -11,11 +11,11 @@ use streamvm_stream::StreamId;
 
 use crate::execute::backpressure::Pending;
 use crate::observe::stall_report::StalledInstruction;
-use crate::observe::timeline_writer::{Noted, StreamFacts, TimelineWriter};
+use crate::observe::timeline_writer::{StreamFacts, TimelineWriter};
+use crate::tasks::events::Noted;
 use crate::tasks::memory_use::{PoolName, PoolNews};
-use crate::tasks::timeline::Event;
 
-/// The most events that are kept, each of about 150 bytes, and the most values of memory, each of 32.
+/// The most entries that are kept, each of about 100 bytes, and the most values of memory, each of 32.
 const MOST: usize = 1 << 18;
 
 /// See the module's documentation.
@@ -36,14 +36,8 @@ pub(crate) struct FlightRecorder {
 /// What was found at one look at what threads have noted.
 struct Look {
     at: u64,
-    noted: Vec<Noted>,
+    noted: Noted,
     pending: Pending,
-}
-
-impl Look {
-    fn events(&self) -> usize {
-        self.noted.iter().map(|(_, events)| events.len()).sum()
-    }
 }
 
 impl FlightRecorder {
@@ -60,25 +54,24 @@ impl FlightRecorder {
     }
 
     /// Keeps what was noted until `at`, and drops what is too old or too much.
-    pub(crate) fn keep(&mut self, at: u64, mut noted: Vec<Noted>, pending: Pending) {
+    pub(crate) fn keep(&mut self, at: u64, noted: &Noted, pending: Pending) {
         let is_same = self.looks.back().is_some_and(|look| look.pending == pending);
-        if noted.is_empty() && is_same {
+        if noted.len() == 0 && is_same {
             return;
         }
-        noted.iter_mut().for_each(|(_, events)| events.shrink_to_fit());
-        let ends = |event: &Event| !matches!(event, Event::Blocked(_));
-        if noted.iter().any(|(_, events)| events.iter().any(ends)) {
+        if noted.ends_something() {
             self.passed = at;
         }
-        let look = Look { at, noted, pending };
-        self.events += look.events();
+        // A copy has no more room than it needs.
+        let look = Look { at, noted: noted.clone(), pending };
+        self.events += look.noted.len();
         self.looks.push_back(look);
         let since = self.passed.saturating_sub(self.last);
         // The last look stays, however much it has.
         while self.looks.len() > 1
             && let Some(first) = self.looks.pop_front_if(|first| first.at < since || self.events > MOST)
         {
-            self.events -= first.events();
+            self.events -= first.noted.len();
         }
     }
 
@@ -122,9 +115,8 @@ impl FlightRecorder {
         facts: impl Fn(StreamId) -> Option<StreamFacts>,
     ) -> io::Result<()> {
         let mut writer = TimelineWriter::new(out)?;
-        let noted = self.looks.iter().flat_map(|look| look.noted.iter().cloned()).collect();
-        writer.show(u64::MAX, noted, &facts)?;
         for look in &self.looks {
+            writer.show(look.at, &mut look.noted.clone(), &facts)?;
             writer.count(look.at, look.pending.instructions, look.pending.bytes)?;
         }
         let since = self.looks.front().map_or(now, |look| look.at);
@@ -141,10 +133,11 @@ mod tests {
 
     use super::*;
     use crate::tasks::counters::Ended;
+    use crate::tasks::events::Passed;
 
-    fn ended(count: u64) -> Vec<Noted> {
-        let passed = |at| Event::Passed { point: Point::new(StreamId(0), at), at, outcome: Ended::Fine };
-        vec![("a thread".to_owned(), (0..count).map(passed).collect())]
+    fn ended(count: u64) -> Noted {
+        let passed = |at| Passed { point: Point::new(StreamId(0), at), at, outcome: Ended::Fine };
+        Noted { passed: (0..count).map(passed).collect(), ..Noted::default() }
     }
 
     fn pending(instructions: u64) -> Pending {
@@ -158,12 +151,12 @@ mod tests {
     #[test]
     fn what_is_too_old_is_dropped_when_something_ends() {
         let mut recorder = FlightRecorder::new(Duration::from_nanos(100));
-        [10, 50, 120].into_iter().for_each(|at| recorder.keep(at, ended(1), pending(at)));
+        [10, 50, 120].into_iter().for_each(|at| recorder.keep(at, &ended(1), pending(at)));
         assert_eq!(times(&recorder), [50, 120]);
         // Nothing ends: what led to that stays, and a look that found nothing is not kept.
-        [500, 600].into_iter().for_each(|at| recorder.keep(at, Vec::new(), pending(3)));
+        [500, 600].into_iter().for_each(|at| recorder.keep(at, &Noted::default(), pending(3)));
         assert_eq!(times(&recorder), [50, 120, 500]);
-        recorder.keep(700, ended(1), pending(3));
+        recorder.keep(700, &ended(1), pending(3));
         assert_eq!((times(&recorder), recorder.events), (vec![700], 1));
     }
 
@@ -171,12 +164,12 @@ mod tests {
     fn what_is_too_much_is_dropped() {
         let mut recorder = FlightRecorder::new(Duration::MAX);
         let half = MOST as u64 / 2;
-        [1, 2].into_iter().for_each(|at| recorder.keep(at, ended(half), pending(at)));
+        [1, 2].into_iter().for_each(|at| recorder.keep(at, &ended(half), pending(at)));
         assert_eq!(times(&recorder), [1, 2]);
-        recorder.keep(3, ended(1), pending(3));
+        recorder.keep(3, &ended(1), pending(3));
         assert_eq!((times(&recorder), recorder.events), (vec![2, 3], MOST / 2 + 1));
         // The last look, whatever it has.
-        recorder.keep(4, ended(MOST as u64 + 1), pending(4));
+        recorder.keep(4, &ended(MOST as u64 + 1), pending(4));
         assert_eq!((times(&recorder), recorder.events), (vec![4], MOST + 1));
     }
 
@@ -186,7 +179,7 @@ mod tests {
         let news = |samples: &[(u64, u64)]| PoolNews { pool, samples: samples.into(), reserved: 7, peak: None };
         let mut recorder = FlightRecorder::new(Duration::from_nanos(100));
         recorder.keep_memory(vec![news(&[(10, 1), (20, 2), (150, 3)])]);
-        recorder.keep(200, ended(1), pending(0));
+        recorder.keep(200, &ended(1), pending(0));
         recorder.keep_memory(vec![news(&[(190, 4)])]);
         assert_eq!(recorder.memory.len(), 2);
         let told = |since| recorder.memory_of(news(&[(190, 4)]), since).samples.to_vec();
@@ -198,14 +191,5 @@ mod tests {
         assert_eq!(recorder.memory.len(), 3);
         recorder.keep_memory(vec![news(&vec![(901, 6); 2 * MOST])]);
         assert_eq!((recorder.memory.len(), recorder.before[&pool]), (MOST, 6));
-    }
-
-    #[test]
-    fn an_event_is_small() {
-        assert!(
-            size_of::<Event>() <= 160,
-            "{} bytes: the documentation of `TraceConfig::last` says 40 MB",
-            size_of::<Event>()
-        );
     }
 }

@@ -25,10 +25,10 @@ use crate::submit::prepare::Obstacle;
 use crate::submit::state::State;
 use crate::sync::fork::refuse_in_child;
 use crate::sync::{MutexGuard, engine_thread, spin, unpoisoned, yield_now};
+use crate::tasks::events::{Name, Why};
 use crate::tasks::memory::{Memory, UnusedMemory};
 use crate::tasks::resource::{Contents, Known};
 use crate::tasks::task::Task;
-use crate::tasks::timeline::{Name, Why};
 
 /// What a submitter does when the queue is full.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -150,6 +150,9 @@ impl Engine {
         if self.is_closed() && (pass != Pass::Reads || self.ends()) {
             return Err(Stopped::Closed);
         }
+        if let Some(timeline) = &self.timeline {
+            state.note_time(timeline);
+        }
         if self.handle.deferred_free.any() {
             self.handle.deferred_free.take(&mut state.scratch.dropped);
         }
@@ -172,6 +175,9 @@ impl Engine {
             submitted.claim = Some(self.failures.claim(state.submitted + 1, state.submitted + count));
         }
         let wake = state.commit(list, self, submitted);
+        if let Some(timeline) = &self.timeline {
+            state.note_submitted(count, list.site(), timeline);
+        }
         Ok(After { wake, yields: std::mem::take(&mut state.yields) })
     }
 
@@ -403,13 +409,14 @@ impl Engine {
             let mut state = self.handle.lock();
             self.check_open()?;
             self.handle.deferred_free.take(&mut state.scratch.dropped);
+            self.timeline.iter().for_each(|timeline| state.note_time(timeline));
             state.free_dropped(self);
             match state.create_passed(tensor, self) {
                 Ok(created) => {
                     if let Some(timeline) = &self.timeline {
                         state.scratch.allocated.clear();
                         state.note_allocated(created.0, || (Name::Constant("data of the host"), site));
-                        state.tell_allocated(timeline);
+                        state.note_prepared(timeline.now());
                     }
                     break created;
                 }

@@ -6,6 +6,7 @@ use std::io::{self, BufWriter};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use streamvm_stream::StreamId;
 
 use crate::engine::core::Engine;
@@ -14,11 +15,12 @@ use crate::engine::trace_out::{OpenTrace, TraceOut};
 use crate::execute::backpressure::Pending;
 use crate::execute::environment::Environment;
 use crate::observe::stall_report::StalledInstruction;
-use crate::observe::timeline_writer::{Noted, StreamFacts, TimelineWriter};
+use crate::observe::timeline_writer::{StreamFacts, TimelineWriter};
 use crate::sync::panics::panic_text;
-use crate::sync::{engine_thread, park_timeout, unpoisoned};
+use crate::sync::{engine_thread, park_timeout};
+use crate::tasks::events::{List, Noted, RanList};
 use crate::tasks::memory_use::{PoolName, PoolNews};
-use crate::tasks::timeline::{Cause, Event, Timeline};
+use crate::tasks::timeline::{Cause, Timeline};
 
 /// The time between two looks at what was noted.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -37,7 +39,7 @@ pub(crate) fn serve(engine: &Engine, trace: OpenTrace) {
 
 /// Writes everything as it comes.
 fn write_all(engine: &Engine, timeline: &Timeline, out: TraceOut) {
-    let mut pending = None;
+    let (mut pending, mut spare) = (None, Vec::new());
     // After an error: what it was.
     let mut shown = caught(|| TimelineWriter::new(BufWriter::new(out))).map_err(tell);
     loop {
@@ -47,10 +49,13 @@ fn write_all(engine: &Engine, timeline: &Timeline, out: TraceOut) {
         // What happens during a look is shown at the next one, so that who asks sees all that has happened before.
         for _ in 0..if asked.callers.is_empty() { 1 } else { 2 } {
             let now = timeline.now();
-            let events = noted(engine, timeline);
-            let news = memory_news(engine, timeline, ends);
+            let (mut noted, news) = look(engine, timeline, ends, &mut spare);
             if let Ok(open) = &mut shown
-                && let Err(error) = caught(|| show(open, (now, events), &news, &mut pending, engine))
+                && let Err(error) = caught(|| {
+                    let is_news = show(open, (now, &mut noted), &news, &mut pending, engine)?;
+                    // What was written is whole packets, so a process that is killed leaves a trace up to here.
+                    if is_news && !ends { open.flush() } else { Ok(()) }
+                })
             {
                 let broken = std::mem::replace(&mut shown, Err(tell(error)));
                 // Its drop calls the writer once more.
@@ -59,6 +64,7 @@ fn write_all(engine: &Engine, timeline: &Timeline, out: TraceOut) {
                     Ok(())
                 });
             }
+            reuse(noted, &mut spare);
         }
         let outcome = || shown.as_ref().map(|_| ()).map_err(String::clone);
         // Callers may have gone.
@@ -82,24 +88,25 @@ fn tell(error: io::Error) -> String {
 
 /// Keeps what has happened lately, and writes it when something fails, or somebody asks.
 fn keep_last(engine: &Engine, timeline: &Timeline, mut out: TraceOut, last: Duration) {
-    let mut kept = FlightRecorder::new(last);
+    let (mut kept, mut spare) = (FlightRecorder::new(last), Vec::new());
     // Why the trace that is there was written.
     let mut written = Cause::Nothing;
     loop {
         let ends = engine.may_end();
         let asked = timeline.asks.take(ends);
         let now = timeline.now();
-        let events = noted(engine, timeline);
-        let fails = events.iter().any(|(_, events)| events.iter().any(Event::is_failure));
-        kept.keep(now, events, engine.pending());
-        kept.keep_memory(memory_news(engine, timeline, ends));
+        let (noted, news) = look(engine, timeline, ends, &mut spare);
+        let fails = noted.fails();
+        kept.keep(now, &noted, engine.pending());
+        reuse(noted, &mut spare);
+        kept.keep_memory(news);
         let cause = asked.cause.max(if fails { Cause::Failure } else { Cause::Nothing });
         // What follows from a failure does not replace what led to it; what follows from a stall may be worse than that.
         if cause > written || !asked.callers.is_empty() {
             let pending = pending(engine);
             let outcome = caught(|| {
                 let mut trace = Vec::new();
-                let memory: Vec<PoolNews> = unpoisoned(timeline.memory.lock()).all().collect();
+                let memory: Vec<PoolNews> = engine.handle.lock().notes.memory.all().collect();
                 kept.write(&mut trace, timeline.now(), (&pending, memory), |id| facts(id, engine))?;
                 out.replace(&trace)
             });
@@ -139,15 +146,15 @@ fn caught<T>(write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     catch_unwind(AssertUnwindSafe(write)).unwrap_or_else(|payload| Err(io::Error::other(panic_text(payload))))
 }
 
-/// Shows events, which were taken from `now` on, and how much is pending if that is not what was shown last.
+/// Shows what was noted, which was taken from `now` on, and how much is pending if that is not what was shown last. Returns whether something was shown.
 fn show(
     shown: &mut TimelineWriter<BufWriter<TraceOut>>,
-    (now, events): (u64, Vec<Noted>),
+    (now, noted): (u64, &mut Noted),
     memory: &[PoolNews],
     pending: &mut Option<(u64, u64)>,
     env: &Environment,
-) -> io::Result<()> {
-    let mut is_news = shown.show(now, events, |id| facts(id, env))?;
+) -> io::Result<bool> {
+    let mut is_news = shown.show(now, noted, |id| facts(id, env))?;
     memory.iter().try_for_each(|news| shown.memory(news, 0))?;
     is_news |= !memory.is_empty();
     let Pending { instructions, bytes } = env.pending();
@@ -155,39 +162,47 @@ fn show(
         shown.count(now, instructions, bytes)?;
         is_news = true;
     }
-    // What was written is whole packets, so a process that is killed leaves a trace up to here.
-    if is_news { shown.flush() } else { Ok(()) }
+    Ok(is_news)
 }
 
-/// What is new of the memory. When the engine `ends`, the memory of the tensors that were dropped last is freed before.
-fn memory_news(engine: &Engine, timeline: &Timeline, ends: bool) -> Vec<PoolNews> {
+/// What all threads have noted since the last call, and what is new of the memory. When the engine `ends`, the memory of the tensors that were dropped last is freed before.
+fn look(engine: &Engine, timeline: &Timeline, ends: bool, spare: &mut Vec<RanList>) -> (Noted, Vec<PoolNews>) {
+    let (mut noted, mut is_cut) = (Noted::default(), false);
+    for context in engine.contexts.all() {
+        let mut list = spare.pop().unwrap_or_default();
+        is_cut |= context.events.swap(&mut list);
+        match list.len() {
+            0 => spare.push(list),
+            _ => noted.ran.push((context.name.clone(), list)),
+        }
+    }
+    let (passed, completion_is_cut) = timeline.completion.take();
+    let (blocked, callers_are_cut) = timeline.callers.take();
+    (noted.passed, noted.blocked) = (passed, blocked);
     if ends {
         engine.free_dropped();
     }
-    let reserved: Vec<(PoolName, usize)> = {
-        let state = engine.handle.lock();
-        state.pools.iter().map(|pool| ((pool.place, pool.kind), pool.allocator.stats().reserved)).collect()
-    };
-    let mut memory = unpoisoned(timeline.memory.lock());
-    memory.news(timeline.now(), reserved.into_iter())
+    let mut guard = engine.handle.lock();
+    let state = &mut *guard;
+    let reserved = state.pools.iter().map(|pool| ((pool.place, pool.kind), pool.allocator.stats().reserved));
+    let reserved: SmallVec<[(PoolName, usize); 4]> = reserved.collect();
+    let news = state.notes.memory.news(timeline.now(), reserved.into_iter());
+    let submissions_are_cut = state.notes.take(&mut noted.submissions);
+    drop(guard);
+    if is_cut || completion_is_cut || callers_are_cut || submissions_are_cut {
+        log::warn!(
+            "the trace of the engine leaves out instructions, submissions or waits: it is written slower than they come"
+        );
+    }
+    (noted, news)
 }
 
-/// What all threads have noted since the last call.
-fn noted(env: &Environment, timeline: &Timeline) -> Vec<Noted> {
-    let (mut all, mut is_cut) = (Vec::new(), false);
-    let mut add = |name: &str, (events, is_full): (Vec<Event>, bool)| {
-        is_cut |= is_full;
-        if !events.is_empty() {
-            all.push((name.to_owned(), events));
-        }
-    };
-    env.contexts.all().iter().for_each(|context| add(&context.name, context.events.take()));
-    add("", timeline.completion.take());
-    add("", timeline.callers.take());
-    if is_cut {
-        log::warn!("the trace of the engine leaves out instructions or waits: it is written slower than they come");
+/// Keeps the memory of lists for later ones, but for that of long lists.
+fn reuse(noted: Noted, spare: &mut Vec<RanList>) {
+    for (_, mut list) in noted.ran {
+        list.clear();
+        spare.extend(list.is_handy().then_some(list));
     }
-    all
 }
 
 fn facts(id: StreamId, env: &Environment) -> Option<StreamFacts> {

@@ -20,7 +20,7 @@ use crate::progress::stream_state::StreamState;
 use crate::progress::waiters::Wake;
 use crate::sync::spin::{self, Spin};
 use crate::sync::{AtomicU64, Ordering, current, engine_thread, park, park_timeout};
-use crate::tasks::timeline::Why;
+use crate::tasks::events::Why;
 
 /// Counts a caller as spinning while it lives; contexts then poll their inboxes more often. A hint: no ordering relies on it.
 struct Waiting<'a>(&'a AtomicU64);

@@ -30,8 +30,8 @@ use crate::progress::stream_state::StreamState;
 use crate::queue::node::{NodeBox, NodeList};
 use crate::sync::parker::Parker;
 use crate::sync::{AtomicU64, Mutex, Ordering, unpoisoned};
+use crate::tasks::events::Passed;
 use crate::tasks::task::Task;
-use crate::tasks::timeline::Event;
 
 /// The completion of one engine.
 pub(crate) struct Completion {
@@ -121,7 +121,7 @@ impl Completion {
             state.decide(&task, &stream_state, env);
             if let Some((timeline, at)) = traced {
                 let outcome = run::ended(&task, env);
-                timeline.completion.add(Event::Passed { point: task.point, at, outcome });
+                timeline.completion.add(|list| list.push(Passed { point: task.point, at, outcome }));
             }
             let (seq, bytes) = (task.point.seq, task.bytes);
             if stream_state.in_flight.as_ref().is_some_and(|in_flight| in_flight.runs_on(seq)) {

@@ -203,7 +203,7 @@ pub(crate) fn count_op(task: &mut Task, env: &Environment, context: &ContextHand
     {
         let ended = ended(task, env);
         if let Some(timeline) = &env.timeline {
-            context.events().add(timeline.ran(task, stamp, ended));
+            timeline.ran(context.events(), task, stamp, ended);
         }
         if !env.profiles || !stamp.runs {
             return;

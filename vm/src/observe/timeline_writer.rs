@@ -22,8 +22,8 @@ use streamvm_trace::{Argument, Slice, Text, TraceWriter, Track};
 
 use crate::observe::stall_report::StalledInstruction;
 use crate::tasks::counters::Ended;
+use crate::tasks::events::{Blocked, Noted, Passed, Ran, Submission, Why};
 use crate::tasks::memory_use::{Owner, Peak, PoolName, PoolNews};
-use crate::tasks::timeline::{Blocked, Event, Ran, Why};
 
 /// Of how many of the last instructions of a stream the ends are known, for what waits for them.
 const ENDS: usize = 1 << 16;
@@ -67,8 +67,20 @@ struct PoolTracks {
     peaks: Track,
 }
 
-/// What a thread has noted, with its name.
-pub(crate) type Noted = (String, Vec<Event>);
+/// The end of an instruction, or of its launch.
+enum Event {
+    Ran(Ran),
+    Passed(Passed),
+}
+
+impl Event {
+    fn at(&self) -> u64 {
+        match self {
+            Event::Ran(ran) => ran.ended,
+            Event::Passed(passed) => passed.at,
+        }
+    }
+}
 
 /// The tracks of a stream, and what is known of it.
 struct Stream {
@@ -214,31 +226,30 @@ impl<W: Write> TimelineWriter<W> {
         Ok(())
     }
 
-    /// Takes events, each list with the name of the thread that has noted it, which were taken from `now` on. Shows those that had happened at the call before. `facts` tells of streams.
-    /// Returns whether something was shown.
+    /// Takes what was noted, which was taken from `now` on, out of its lists. Shows what had happened at the call before. `facts` tells of streams. Returns whether something was shown.
     ///
     /// # Errors
     /// Those of the output.
     pub(crate) fn show(
         &mut self,
         now: u64,
-        lists: Vec<Noted>,
+        noted: &mut Noted,
         facts: impl Fn(StreamId) -> Option<StreamFacts>,
     ) -> io::Result<bool> {
-        let time = |(_, event): &(usize, Event)| match event {
-            Event::Ran(ran) => ran.ended,
-            Event::Passed { at, .. } => *at,
-            Event::Blocked(blocked) => blocked.ended,
-        };
+        let mut is_any = !(noted.submissions.is_empty() && noted.blocked.is_empty());
+        noted.submissions.drain(..).try_for_each(|submission| self.submitted(submission))?;
+        self.callers.append(&mut noted.blocked);
         let mut due = mem::take(&mut self.held);
-        for (name, events) in lists {
-            let thread = self.thread(&name);
-            due.extend(events.into_iter().map(|event| (thread, event)));
+        for (name, list) in &mut noted.ran {
+            let thread = self.thread(name);
+            list.drain(|ran| due.push((thread, Event::Ran(ran))));
         }
-        due.sort_by_key(time);
+        // The completion is no thread of its own.
+        due.extend(noted.passed.drain(..).map(|passed| (0, Event::Passed(passed))));
+        due.sort_by_key(|(_, event)| event.at());
         let until = mem::replace(&mut self.taken, now);
-        self.held = due.split_off(due.partition_point(|event| time(event) <= until));
-        let is_any = !due.is_empty();
+        self.held = due.split_off(due.partition_point(|(_, event)| event.at() <= until));
+        is_any |= !due.is_empty();
         for (thread, event) in due {
             match event {
                 Event::Ran(ran) => {
@@ -246,12 +257,11 @@ impl<W: Write> TimelineWriter<W> {
                         self.ran(thread, ran)?;
                     }
                 }
-                Event::Passed { point, at, outcome } => {
-                    if self.is_known(point.stream, &facts)? {
-                        self.passed(point, at, outcome)?;
+                Event::Passed(passed) => {
+                    if self.is_known(passed.point.stream, &facts)? {
+                        self.passed(passed)?;
                     }
                 }
-                Event::Blocked(blocked) => self.callers.push(blocked),
             }
         }
         let open = mem::take(&mut self.open);
@@ -294,7 +304,7 @@ impl<W: Write> TimelineWriter<W> {
         facts: impl Fn(StreamId) -> Option<StreamFacts>,
     ) -> io::Result<()> {
         self.taken = u64::MAX;
-        self.show(u64::MAX, Vec::new(), &facts)?;
+        self.show(u64::MAX, &mut Noted::default(), &facts)?;
         let open = mem::take(&mut self.open);
         open.into_iter().try_for_each(|over| self.waits(over, true))?;
         let callers = mem::take(&mut self.callers);
@@ -394,7 +404,7 @@ impl<W: Write> TimelineWriter<W> {
     }
 
     /// Shows an instruction that a device has finished, as far as the host has seen it.
-    fn passed(&mut self, point: Point, at: u64, outcome: Ended) -> io::Result<()> {
+    fn passed(&mut self, Passed { point, at, outcome }: Passed) -> io::Result<()> {
         while let Some(stream) = self.streams.get_mut(&point.stream)
             && let Some(ran) = stream.launched.pop_front_if(|ran| ran.point.seq <= point.seq)
         {
@@ -535,6 +545,19 @@ impl<W: Write> TimelineWriter<W> {
         self.writer.slice(&wait)?;
         let Some((arrow, _)) = source else { return Ok(()) };
         self.writer.slice(&Slice { track, name: "met", begin: end, end, arguments: &[], leaves, enters: &[arrow] })
+    }
+
+    /// Shows what a thread has submitted.
+    fn submitted(&mut self, submission: Submission) -> io::Result<()> {
+        let Submission { thread, name, site, first, count, began, ended } = submission;
+        let track = self.track_of_caller(thread, &name)?;
+        let (name, begin, end, leaves, enters) = ("submit", began, ended, None, &[][..]);
+        let arguments = &[
+            ("first", Argument::Number(first)),
+            ("count", Argument::Number(count)),
+            ("line", Argument::Text(self.line(site))),
+        ];
+        self.writer.slice(&Slice { track, name, begin, end, arguments, leaves, enters })
     }
 
     /// The track of a thread of the host. Threads may share a name, which then has the number of the thread, too.

@@ -96,6 +96,16 @@ pub(crate) struct ToWake {
 }
 
 impl State {
+    /// The time at which instructions are submitted, in an engine that profiles or is traced.
+    #[cold]
+    #[inline(never)]
+    fn stamp(&mut self, env: &Environment) -> Instant {
+        let at = Instant::now();
+        // Before the list's own releases are noted.
+        env.timeline.iter().for_each(|timeline| self.note_prepared(timeline.at(at)));
+        at
+    }
+
     /// Numbers, orders and publishes a prepared list, and takes its functions out. Returns the threads to wake; mostly none is parked.
     #[inline(never)]
     pub(crate) fn commit<B: Batch>(
@@ -107,11 +117,7 @@ impl State {
         if !self.scratch.undo.is_empty() {
             self.bind_resources(list, env.me);
         }
-        let at = env.stamps.then(Instant::now);
-        // Before the list's own releases are told.
-        if let Some(timeline) = &env.timeline {
-            self.tell_allocated(timeline);
-        }
+        let at = if env.stamps { Some(self.stamp(env)) } else { None };
         self.sync.begin();
         self.resume_section();
         // Each line is dispatched as soon as it is ordered, unless the whole plan is needed first: soft sync may place a record after an
@@ -377,7 +383,9 @@ impl State {
         let Some(released) = self.scratch.released_blocks.commit(owner) else { return };
         // The trace knows of an heir that its memory was the owner's.
         if released.heir.is_none() {
-            env.timeline.iter().for_each(|timeline| self.tell_freed(owner, timeline));
+            if env.timeline.is_some() {
+                self.note_freed(owner);
+            }
         }
         let accesses = self.sync.dependence(owner).accesses();
         if let Some(known) = self.known(owner) {

@@ -7,7 +7,7 @@
 //! * [`prepare`] makes every check that can refuse a list, and allocates memory; it can be undone.
 //! * [`commit`] orders, numbers and publishes; it cannot fail.
 //! * [`sections`] knows which critical section an instruction belongs to, and which submitter must wait for the end of one.
-//! * [`memory_notes`] tells a trace which memory a list is given, and which it gives back.
+//! * [`TraceNotes`](trace_notes::TraceNotes) has what a trace tells of submissions, and of the memory that they take and give back.
 //! * [`DeferredFree`](deferred_free::DeferredFree) holds the resources whose handles were dropped since the last submission.
 //! * [`ReleasedBlocks`](released_blocks::ReleasedBlocks) holds the memory that the current list releases.
 //! * [`BlockCache`](block_cache::BlockCache) keeps freed blocks for the next tensor of their size.
@@ -17,8 +17,8 @@ pub(crate) mod commit;
 pub(crate) mod commit_row;
 pub(crate) mod commit_unordered;
 pub(crate) mod deferred_free;
-pub(crate) mod memory_notes;
 pub(crate) mod prepare;
 pub(crate) mod released_blocks;
 pub(crate) mod sections;
 pub(crate) mod state;
+pub(crate) mod trace_notes;

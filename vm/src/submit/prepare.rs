@@ -16,9 +16,9 @@ use streamvm_stream::{Point, StreamId, StreamKey};
 use crate::dispatch::dependence_node::MOST_ON_WORKERS;
 use crate::execute::environment::Environment;
 use crate::submit::state::{Prepared, Recorded, State, Undo, UsePlace};
+use crate::tasks::events::{Name, Why};
 use crate::tasks::memory::{Memory, PoolId};
 use crate::tasks::resource::{Contents, Known};
-use crate::tasks::timeline::{Name, Why};
 
 /// Bytes. A released block of at most one page may serve any smaller request: saving less memory than a page is not worth a wait.
 const SMALL_BLOCK: usize = 4096;

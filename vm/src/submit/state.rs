@@ -24,6 +24,7 @@ use crate::queue::node::{NodeBox, NodeList};
 use crate::submit::block_cache::BlockCache;
 use crate::submit::released_blocks::ReleasedBlocks;
 use crate::submit::sections::{HeldSection, SectionScratch};
+use crate::submit::trace_notes::TraceNotes;
 use crate::tasks::memory::Pools;
 use crate::tasks::memory_use::Allocated;
 use crate::tasks::resource::{Contents, Known};
@@ -163,6 +164,8 @@ pub(crate) struct State {
     pub(crate) headroom: Pending,
     /// On one core: the submitter yields the core after the current submission.
     pub(crate) yields: bool,
+    /// What a trace tells of submissions.
+    pub(crate) notes: Box<TraceNotes>,
 }
 
 impl State {
@@ -189,6 +192,7 @@ impl State {
             early: None,
             headroom: Pending::default(),
             yields: false,
+            notes: Box::default(),
         }
     }
 
@@ -232,8 +236,8 @@ impl State {
     #[inline(never)]
     pub(crate) fn free_dropped(&mut self, env: &Environment) {
         let mut dropped = std::mem::take(&mut self.scratch.dropped);
-        if let Some(timeline) = &env.timeline {
-            dropped.iter().for_each(|id| self.tell_freed(*id, timeline));
+        if env.timeline.is_some() {
+            dropped.iter().for_each(|id| self.note_freed(*id));
         }
         for id in dropped.drain(..) {
             if let Some(observer) = &env.observer {

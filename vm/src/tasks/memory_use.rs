@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use streamvm_ep::{MemoryKind, Site};
 use streamvm_instructions::{Place, ResourceId};
 
-use crate::tasks::timeline::Name;
+use crate::tasks::events::Name;
 
 /// The most owners that are named of a peak.
 const OWNERS: usize = 32;
@@ -27,7 +27,8 @@ const SAMPLES: usize = 1 << 14;
 #[derive(Default)]
 pub(crate) struct MemoryUse {
     pools: Vec<Pool>,
-    holders: HashMap<ResourceId, Holder>,
+    /// By the indices of resources.
+    holders: Vec<Option<Holder>>,
 }
 
 /// Which pool.
@@ -127,7 +128,7 @@ impl MemoryUse {
     pub(crate) fn allocated(&mut self, allocated: Allocated, at: u64) {
         let Allocated { resource, pool: name, bytes, from, name: op, site } = allocated;
         // The memory passes from one to the other: there is no time between.
-        if let Some(Holder { pool, bytes, line }) = from.and_then(|from| self.holders.remove(&from)) {
+        if let Some(Holder { pool, bytes, line }) = from.and_then(|from| self.holder(from)) {
             self.pools[pool].give_back(bytes, line);
         }
         let known = self.pools.iter().position(|pool| pool.name == name);
@@ -139,16 +140,24 @@ impl MemoryUse {
         let (line, bytes) = (pool.line(op, site), bytes as u64);
         pool.take(bytes, line);
         pool.note(at);
-        let before = self.holders.insert(resource, Holder { pool: index, bytes, line });
+        if self.holders.len() <= resource.index() {
+            self.holders.resize_with(resource.index() + 1, || None);
+        }
+        let before = self.holders[resource.index()].replace(Holder { pool: index, bytes, line });
         debug_assert!(before.is_none(), "{resource:?} has not given back what it got before");
     }
 
     /// The memory of a resource may be given to others.
     pub(crate) fn freed(&mut self, resource: ResourceId, at: u64) {
-        if let Some(Holder { pool, bytes, line }) = self.holders.remove(&resource) {
+        if let Some(Holder { pool, bytes, line }) = self.holder(resource) {
             self.pools[pool].give_back(bytes, line);
             self.pools[pool].note(at);
         }
+    }
+
+    /// Takes out that a resource has memory, if it has.
+    fn holder(&mut self, resource: ResourceId) -> Option<Holder> {
+        self.holders.get_mut(resource.index())?.take()
     }
 
     /// What is new since the last call, at the time `now`. `reserved` has the bytes that each pool has from its device.
@@ -401,6 +410,6 @@ mod tests {
         assert_eq!((samples, bytes, owners.len()), (vec![(1, 20 * LINES as u64)], 20 * LINES as u64, OWNERS));
         assert_eq!(memory.0.pools[0].lines.len(), LINES);
         (0..2 * LINES as u32).for_each(|resource| memory.gave(2, resource));
-        assert_eq!((memory.news().0, memory.0.holders.len()), (vec![(2, 0)], 0));
+        assert_eq!((memory.news().0, memory.0.holders.iter().flatten().count()), (vec![(2, 0)], 0));
     }
 }

@@ -7,10 +7,11 @@
 //!   [`Views`](view::Views).
 //! * [`memory`] has the regions of the devices and the pools over them; [`resource`] what the engine records of one tensor or
 //!   variable.
-//! * [`notes`] is what threads write down of the tasks that they run or hold, for stall reports; [`counters`] what profiles count; [`timeline`] what traces with times
-//!   show, and [`memory_use`] how much memory is in use and whose it is.
+//! * [`notes`] is what threads write down of the tasks that they run or hold, for stall reports; [`counters`] what profiles count; [`events`] what traces with times
+//!   show, and [`timeline`] what all threads share for these; [`memory_use`] how much memory is in use and whose it is.
 
 pub(crate) mod counters;
+pub(crate) mod events;
 pub(crate) mod memory;
 pub(crate) mod memory_use;
 pub(crate) mod notes;

@@ -1,0 +1,103 @@
+//! Waits that could go: without one of these, the instruction would still begin after what it waited for, because of its other waits and those before it on its stream.
+
+use std::cmp::Reverse;
+
+use hashbrown::HashMap;
+use serde::Serialize;
+
+use crate::recording::{Recording, Text};
+use crate::report::{Place, place};
+
+/// How many pairs of lines a report names: those with the most waits.
+const MOST: usize = 20;
+
+/// The most numbers in clocks, of four bytes each. Where a trace needs more, the report does not tell.
+const NUMBERS: usize = 1 << 23;
+
+/// Waits that could go, because others imply them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Waits {
+    /// How many waits of instructions for others the trace has.
+    pub waits: u64,
+    /// How many of them could go.
+    pub implied: u64,
+    /// By lines, the most first: at most 20.
+    pub groups: Vec<ImpliedWaits>,
+}
+
+/// The waits of one line for another one that could go.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct ImpliedWaits {
+    /// What waited.
+    pub of: Place,
+    /// What it waited for.
+    pub source: Place,
+    /// How often.
+    pub times: u64,
+}
+
+/// A stream, a name and a line.
+type Which = (u32, Text, Text);
+
+/// Finds the waits that could go; `None` if the trace has too many waits on too many streams.
+pub(crate) fn waits(recording: &Recording) -> Option<Waits> {
+    let all = &recording.instructions;
+    // The place of each instruction on its stream, from 1.
+    let mut places = vec![0u32; all.len()];
+    for stream in &recording.streams {
+        for (place, instruction) in (1..).zip(&stream.instructions) {
+            places[*instruction as usize] = place;
+        }
+    }
+    let is_unordered = |place: u32| recording.streams[all[place as usize].stream as usize].is_unordered;
+    // What is waited for: the clocks of these are kept, one after the other.
+    let mut kept: Vec<u32> = recording.sources.iter().copied().filter(|source| !is_unordered(*source)).collect();
+    kept.sort_unstable();
+    kept.dedup();
+    let streams = recording.streams.len();
+    if (kept.len() + streams).saturating_mul(streams) > NUMBERS {
+        return None;
+    }
+    let mut kept_clocks = vec![0u32; kept.len() * streams];
+    let place_of = |source: u32| Some(kept.binary_search(&source).ok()? * streams);
+    // Of each stream: how many instructions of each other one come before its next one.
+    let mut clocks = vec![vec![0u32; streams]; streams];
+    let mut groups: HashMap<(Which, Which), u64> = HashMap::new();
+    let mut found = Waits { waits: 0, implied: 0, groups: Vec::new() };
+    for (at, instruction) in (0u32..).zip(all) {
+        let (stream, sources) = (instruction.stream as usize, recording.sources(instruction));
+        let is_ordered = !recording.streams[stream].is_unordered;
+        let mut before = if is_ordered { std::mem::take(&mut clocks[stream]) } else { vec![0; streams] };
+        found.waits += sources.len() as u64;
+        for source in sources.iter().filter(|source| !is_unordered(**source)) {
+            let it = &all[*source as usize];
+            let comes_before = |clock: &[u32]| clock.get(it.stream as usize) >= Some(&places[*source as usize]);
+            let others = sources.iter().filter(|other| *other != source).filter_map(|other| place_of(*other));
+            let mut others = others.map(|place| &kept_clocks[place..place + streams]);
+            if comes_before(&before) || others.any(comes_before) {
+                let waiting = (instruction.stream, instruction.name, instruction.line);
+                *groups.entry((waiting, (it.stream, it.name, it.line))).or_default() += 1;
+                found.implied += 1;
+            }
+        }
+        for place in sources.iter().filter_map(|source| place_of(*source)) {
+            let clock = &kept_clocks[place..place + streams];
+            before.iter_mut().zip(clock).for_each(|(known, new)| *known = (*known).max(*new));
+        }
+        if is_ordered {
+            before[stream] = places[at as usize];
+            if let Some(place) = place_of(at) {
+                kept_clocks[place..place + streams].copy_from_slice(&before);
+            }
+            clocks[stream] = before;
+        }
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_unstable_by_key(|(pair, times)| (Reverse(*times), *pair));
+    let group =
+        |((of, source), times)| ImpliedWaits { of: place(recording, of), source: place(recording, source), times };
+    found.groups.extend(groups.into_iter().take(MOST).map(group));
+    Some(found)
+}
