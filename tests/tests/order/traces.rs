@@ -9,8 +9,8 @@ use serde_json::Value;
 use streamvm::program::CompileOptions;
 use streamvm::report::PoolStats;
 use streamvm::{DType, DeviceId, Error, Lane, Mode, TraceConfig, Vm};
-use streamvm_report::Packets;
 use streamvm_report::packets::{EventType, TracePacket};
+use streamvm_report::{Packets, Recording, Report};
 use streamvm_tests::{CPU, within};
 
 const SIM: DeviceId = DeviceId::sim(0);
@@ -226,6 +226,24 @@ fn every_wait_of_the_plan_is_an_arrow_with_its_ends() {
         // An instruction began after the end of each that it waited for.
         let is_run = |slice: &&Shown| slice.arguments.contains_key("order");
         let runs: HashMap<At, &Shown> = slices.iter().filter(is_run).map(|slice| (at(slice), slice)).collect();
+        // The caller submitted each of them once, at a time of its `submit`.
+        let number = |slice: &Shown, name: &str| -> u64 { slice.arguments[name].parse().expect("a number") };
+        let mut submits: Vec<&Shown> = slices.iter().filter(|slice| slice.name == "submit").collect();
+        submits.sort_by_key(|submit| number(submit, "first"));
+        let mut orders: Vec<&Shown> = runs.values().copied().collect();
+        orders.sort_by_key(|run| number(run, "order"));
+        let mut orders = orders.into_iter().peekable();
+        for submit in submits {
+            let (first, count) = (number(submit, "first"), number(submit, "count"));
+            assert!(submit.arguments["line"].contains(".rs"), "{mode:?}: {submit:?}");
+            for order in first..first + count {
+                let run = orders.next().expect("an instruction");
+                let submitted = number(run, "submitted");
+                assert_eq!(number(run, "order"), order, "{mode:?}: {submit:?}, {run:?}");
+                assert!((submit.begin..=submit.end).contains(&submitted), "{mode:?}: {submit:?}, {run:?}");
+            }
+        }
+        assert!(orders.peek().is_none(), "{mode:?}: nobody submitted {:?}", orders.peek());
         for (from, to) in &arrows {
             let (from, to) = (runs[from], runs[to]);
             assert!(from.end <= to.begin, "{mode:?}: {from:?}, {to:?}");
@@ -272,14 +290,26 @@ fn threads_of_one_name_have_tracks_of_their_own() {
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 let named = std::thread::Builder::new().name("compute@me".into());
-                named.spawn_scoped(scope, || x.wait().expect("it passes")).expect("a thread");
+                let work = || {
+                    x.wait().expect("it passes");
+                    (0..3).for_each(|_| drop((&x + &x).expect("it is submitted")));
+                };
+                named.spawn_scoped(scope, work).expect("a thread");
             }
         });
         drop(x);
         vm.shutdown(Duration::from_secs(60)).expect("all passes");
     });
     // Reading checks that the slices of a track nest.
-    let (slices, _) = read(&trace.take());
+    let trace = trace.take();
+    let (slices, _) = read(&trace);
+    let report = Report::of(&Recording::read(&trace[..]).expect("a trace"));
+    let submitted: Vec<u64> = report.hosts.iter().map(|host| host.submissions).collect();
+    assert_eq!(submitted, [3, 3, 2], "{report}");
+    assert!(
+        report.hosts[..2].iter().all(|host| host.thread.starts_with("compute@me") && host.waiting_ns > 0),
+        "{report}"
+    );
     let waits = slices.iter().filter(|slice| slice.name == "wait" && slice.track.starts_with("compute@me"));
     let tracks: BTreeSet<&String> = waits.map(|slice| &slice.track).collect();
     assert_eq!(tracks.len(), 2, "{tracks:?}");
