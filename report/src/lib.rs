@@ -37,6 +37,6 @@ pub use page::write_page;
 pub use reader::Packets;
 pub use reading::ReadError;
 pub use recording::Recording;
-pub use report::{Cause, Copies, Critical, Group, Host, Idle, Pending, Place, Queue, Report, StreamTime};
+pub use report::{Cause, Clock, Copies, Critical, Group, Host, Idle, Pending, Place, Queue, Report, StreamTime};
 pub use text::without_controls;
 pub use waits::{ImpliedWaits, Waits};

@@ -96,6 +96,7 @@ enum Argument {
     At,
     First,
     Count,
+    Error,
     Other,
 }
 
@@ -199,6 +200,7 @@ impl Reading {
                     "at" => Argument::At,
                     "first" => Argument::First,
                     "count" => Argument::Count,
+                    "error" => Argument::Error,
                     _ => Argument::Other,
                 };
                 self.argument_names.insert(name.number(), argument);
@@ -348,7 +350,7 @@ impl Reading {
         }
         let name = self.names.get(&event.name()).copied().unwrap_or_default();
         let mut instruction = Instruction { name, begin: at, submitted: at, host: NOBODY, ..Instruction::default() };
-        let (mut first, mut count) = (0, 0);
+        let (mut first, mut count, mut error) = (0, 0, 0);
         let mut outcome = Text::default();
         for argument in &event.arguments {
             match self.argument_names.get(&argument.name()) {
@@ -368,6 +370,7 @@ impl Reading {
                 }
                 Some(Argument::First) => first = argument.number(),
                 Some(Argument::Count) => count = argument.number(),
+                Some(Argument::Error) => error = argument.number(),
                 Some(
                     Argument::Op | Argument::For | Argument::Bytes | Argument::Tensors | Argument::At | Argument::Other,
                 )
@@ -418,6 +421,13 @@ impl Reading {
             (Track::Other(..), "submit") => {
                 let host = self.host(event.track());
                 Open::Submission(Submission { host, first, count, begin: at })
+            }
+            (Track::Other(device, _), "clock") => {
+                let device = self.found.text(device).to_owned();
+                if self.found.clocks.len() < MOST_STREAMS {
+                    self.found.clocks.push((device, error));
+                }
+                Open::Other
             }
             (Track::Other(..), name) => {
                 let why = match name {

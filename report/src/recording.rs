@@ -14,6 +14,8 @@ pub struct Recording {
     pub(crate) failed: Vec<Failed>,
     /// In the order of their ends.
     pub(crate) blocks: Vec<Block>,
+    /// Devices whose times are those of their own clocks, and by how many nanoseconds they may be wrong.
+    pub(crate) clocks: Vec<(String, u64)>,
     /// The threads that submitted something, or were blocked.
     pub(crate) hosts: Vec<Host>,
     /// Of a flight recorder: instructions that had not passed when it was written.

@@ -38,12 +38,24 @@ pub struct Report {
     pub copies: Option<Copies>,
     /// How long instructions were queued.
     pub queue: Queue,
+    /// Devices that told by their own clocks when they ran instructions.
+    pub clocks: Vec<Clock>,
     /// The threads that submitted something or were blocked: the 20 with the most instructions, the most first.
     pub hosts: Vec<Host>,
     /// Waits that other waits imply; `None` of traces that are too large: with more than 8,388,608 numbers in clocks, of which each instruction that is waited for has one for each stream.
     pub waits: Option<Waits>,
     /// The memory in use of each place and kind, the highest peak first.
     pub memory: Vec<Memory>,
+}
+
+/// A device whose instructions have the times of its own clock.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Clock {
+    /// Its name, such as `cuda:0`.
+    pub device: String,
+    /// By how much these times may be wrong beside those of the host.
+    pub error_ns: u64,
 }
 
 /// How a thread of the host spent the time of the run.
@@ -227,6 +239,11 @@ impl Report {
             critical_path: critical(recording, (begin, end)),
             copies: copies(recording),
             queue: queue(recording),
+            clocks: recording
+                .clocks
+                .iter()
+                .map(|(device, error_ns)| Clock { device: device.clone(), error_ns: *error_ns })
+                .collect(),
             hosts: hosts(recording, (begin, end)),
             waits: waits(recording),
             memory: memory(recording),

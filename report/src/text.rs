@@ -152,6 +152,9 @@ impl Display for Report {
             writeln!(f, "copies took {}, {beside} of them beside computations", Ns(copies.copying_ns))?;
         }
         writeln!(f, "from submission to begin: {} (median), {} (99 %)", Ns(self.queue.p50_ns), Ns(self.queue.p99_ns))?;
+        for it in &self.clocks {
+            writeln!(f, "times of {} are those of its own clock, within {} of the host's", it.device, Ns(it.error_ns))?;
+        }
         self.write_hosts(f)?;
         self.write_waits(f)?;
         for pool in &self.memory {

@@ -75,6 +75,7 @@ impl VmBuilder {
             callbacks.be_stepped();
             Simulated::new(seed, self.in_order, machine.clone())
         });
+        let trace = self.trace.map_or_else(TraceConfig::of_environment, Ok)?.map(TraceConfig::open).transpose()?;
         let kernel_threads = match self.cpu.threads {
             Some(threads) => Some(threads),
             None => VmBuilder::kernel_threads_of_environment()?,
@@ -89,7 +90,7 @@ impl VmBuilder {
         let cuda = Arc::new(CudaDevices::default());
         let tells_ops = self.cuda.as_ref().is_some_and(|config| config.sync_each_op);
         if let Some(mut config) = self.cuda.filter(|_| simulated.is_none()) {
-            config.timed = traces;
+            config.timed = traces || trace.is_some();
             // A copy of pageable memory that is not staged would block the thread that launches, so the device refuses it.
             config.strict_pinned |= capabilities.pinned_only(DeviceKind::CUDA);
             let cuda = cuda.clone();
@@ -99,7 +100,6 @@ impl VmBuilder {
             });
         }
         let threaded = inline.is_none() && simulated.is_none();
-        let trace = self.trace.map_or_else(TraceConfig::of_environment, Ok)?.map(TraceConfig::open).transpose()?;
         // A wait in a registered op must fail on a helper, as it does on a thread of the engine.
         #[cfg(not(any(loom, shuttle)))]
         streamvm_kernels::mark_helpers(engine_thread::enter);

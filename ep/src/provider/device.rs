@@ -86,6 +86,8 @@ pub struct InstructionTime {
     pub start: u64,
     /// When it was over.
     pub end: u64,
+    /// The zero by the clock of the host: it was between these two times.
+    pub zero: [Instant; 2],
 }
 
 /// The time between two queries of an event for which a thread waits: what a thread takes to sleep and wake, so that the processor is mostly free.

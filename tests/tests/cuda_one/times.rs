@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Mode, Vm, VmBuilder};
+use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Mode, TraceConfig, Vm, VmBuilder};
+use streamvm_report::{Recording, Report};
 use streamvm_standin::Standin;
 use streamvm_tests::Text;
 use streamvm_verify::Trace;
@@ -100,6 +101,32 @@ fn a_trace_tells_when_kernels_ran_and_not_when_they_were_launched() -> Result<()
         let slow = 60_000_000;
         assert!(add.length() >= slow, "{mode:?}: {add:?}");
         assert!(mul.length() < slow / 2, "{mode:?}: it did not run while it waited: {mul:?}");
+    }
+    Ok(())
+}
+
+/// The device tells when it ran an instruction; the host looks much later.
+#[test]
+fn a_trace_with_times_has_those_of_the_device() -> Result<(), Error> {
+    for mode in [Mode::Threaded, Mode::Inline] {
+        let driver = standin("slow=1:60");
+        let file = std::env::temp_dir().join(format!("streamvm-times-{}-{mode:?}.pftrace", std::process::id()));
+        let vm = Vm::builder().mode(mode).trace(TraceConfig::to_file(&file)).build()?;
+        let x = vm.from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[4])?.to(CUDA)?;
+        let sum = (&x + &x)?;
+        std::thread::sleep(Duration::from_millis(400));
+        let product = (&sum * &x)?;
+        assert_eq!(product.to_vec::<f32>()?, [2.0, 8.0, 18.0, 32.0]);
+        drop((x, sum, product));
+        vm.shutdown(Duration::from_secs(60))?;
+        let trace = std::fs::read(&file).expect("the trace");
+        std::fs::remove_file(&file).expect("it is removed");
+        let report = Report::of(&Recording::read(&trace[..]).expect("a trace"));
+        let compute = report.streams.iter().find(|it| it.stream == "compute@cuda:0:0").expect("it computed");
+        assert!((60_000_000..200_000_000).contains(&compute.busy_ns), "{mode:?}: {report}");
+        let [clock] = &report.clocks[..] else { panic!("{mode:?}: {report}") };
+        assert!(clock.device == "cuda:0" && clock.error_ns < 200_000_000, "{mode:?}: {report}");
+        assert_eq!(driver.leaks(), "");
     }
     Ok(())
 }

@@ -30,8 +30,9 @@ use crate::progress::stream_state::StreamState;
 use crate::queue::node::{NodeBox, NodeList};
 use crate::sync::parker::Parker;
 use crate::sync::{AtomicU64, Mutex, Ordering, unpoisoned};
-use crate::tasks::events::Passed;
+use crate::tasks::events::{DeviceTimes, Passed};
 use crate::tasks::task::Task;
+use crate::tasks::timeline::Timeline;
 
 /// The completion of one engine.
 pub(crate) struct Completion {
@@ -54,6 +55,8 @@ struct CompletionState {
     /// Tasks that are over on their devices, in the order in which they were taken.
     finished: Vec<(NodeBox<Task>, Arc<StreamState>)>,
     pass_counter: PassCounter,
+    /// In an engine that is traced: when devices ran instructions whose ends are not published yet, by (stream, number).
+    times: HashMap<(u32, u64), DeviceTimes>,
 }
 
 /// An operation that has queued its commands on a stream.
@@ -121,7 +124,8 @@ impl Completion {
             state.decide(&task, &stream_state, env);
             if let Some((timeline, at)) = traced {
                 let outcome = run::ended(&task, env);
-                timeline.completion.add(|list| list.push(Passed { point: task.point, at, outcome }));
+                let device = state.times.remove(&(task.point.stream.0, task.point.seq));
+                timeline.completion.add(|list| list.push(Passed { point: task.point, at, outcome, device }));
             }
             let (seq, bytes) = (task.point.seq, task.bytes);
             if stream_state.in_flight.as_ref().is_some_and(|in_flight| in_flight.runs_on(seq)) {
@@ -199,14 +203,30 @@ impl CompletionState {
             for late in device.take_failures() {
                 self.late.entry((late.stream, late.seq)).or_insert((late.cause, late.step));
             }
-            if let Some(observer) = env.observer.as_ref().filter(|observer| observer.traces()) {
-                // Steps of a program on a lent stream have the number of an instruction of another device, whose clock is another one.
-                let is_own = |time: &ep::InstructionTime| {
-                    env.streams.get(StreamId(time.stream)).is_some_and(|stream| stream.key.device == device.id())
-                };
-                observer.ran(device.take_times().into_iter().filter(is_own).collect());
+            let observer = env.observer.as_ref().filter(|observer| observer.traces());
+            if observer.is_none() && env.timeline.is_none() {
+                continue;
+            }
+            // Steps of a program on a lent stream have the number of an instruction of another device, whose clock is another one.
+            let is_own = |time: &ep::InstructionTime| {
+                env.streams.get(StreamId(time.stream)).is_some_and(|stream| stream.key.device == device.id())
+            };
+            let times: Vec<ep::InstructionTime> = device.take_times().into_iter().filter(is_own).collect();
+            if let Some(timeline) = &env.timeline {
+                times.iter().for_each(|time| self.ran(time, timeline));
+            }
+            if let Some(observer) = observer {
+                observer.ran(times);
             }
         }
+    }
+
+    /// Keeps when a device ran an instruction, or a part of it.
+    fn ran(&mut self, time: &ep::InstructionTime, timeline: &Timeline) {
+        let &ep::InstructionTime { stream, seq, start, end, zero } = time;
+        let zero = zero.map(|zero| timeline.at(zero));
+        let times = self.times.entry((stream, seq)).or_insert(DeviceTimes { start, end, zero });
+        *times = DeviceTimes { start: times.start.min(start), end: times.end.max(end), zero };
     }
 
     /// Lets the instructions go on whose conditions were copied to the host. Everything that such an instruction has waited for has an outcome

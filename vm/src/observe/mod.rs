@@ -6,11 +6,13 @@
 //!
 //! * [`Observer`](observer::Observer) tells the race detector and the [trace](trace) recorder what is submitted, what starts and what
 //!   passes.
-//! * [`TimelineWriter`](timeline_writer::TimelineWriter) writes a trace with times of what threads have noted ([`tasks::timeline`](crate::tasks::timeline)).
+//! * [`TimelineWriter`](timeline_writer::TimelineWriter) writes a trace with times of what threads have noted ([`tasks::events`](crate::tasks::events)), with the times of devices by a
+//!   [`DeviceClock`](device_clock::DeviceClock).
 //! * [`StallReport`](stall_report::StallReport) tells a caller which instructions block the others when nothing passes.
 
 #[cfg(feature = "sim")]
 pub(crate) mod clock_history;
+pub(crate) mod device_clock;
 #[cfg(feature = "sim")]
 pub(crate) mod instruments;
 #[cfg(feature = "sim")]

@@ -20,6 +20,7 @@ use streamvm_ep::{DeviceId, Site};
 use streamvm_stream::{Point, StreamId, StreamKey};
 use streamvm_trace::{Argument, Slice, Text, TraceWriter, Track};
 
+use crate::observe::device_clock::DeviceClock;
 use crate::observe::stall_report::StalledInstruction;
 use crate::tasks::counters::Ended;
 use crate::tasks::events::{Blocked, Noted, Passed, Ran, Submission, Why};
@@ -35,6 +36,8 @@ const OPEN: usize = 1 << 12;
 pub(crate) struct TimelineWriter<W: Write> {
     writer: TraceWriter<W>,
     devices: HashMap<DeviceId, Track>,
+    /// The clocks of devices that tell when they ran instructions.
+    clocks: HashMap<DeviceId, DeviceClock>,
     /// The threads of the engine, each with the track of its launches once there is one.
     threads: Vec<(String, Text, Option<Track>)>,
     /// The texts of lines.
@@ -160,6 +163,7 @@ impl<W: Write> TimelineWriter<W> {
         Ok(TimelineWriter {
             writer,
             devices,
+            clocks: HashMap::new(),
             threads,
             lines: HashMap::new(),
             caller_tracks: HashMap::new(),
@@ -309,6 +313,12 @@ impl<W: Write> TimelineWriter<W> {
         open.into_iter().try_for_each(|over| self.waits(over, true))?;
         let callers = mem::take(&mut self.callers);
         callers.into_iter().try_for_each(|blocked| self.blocked(blocked, true))?;
+        for (device, clock) in &self.clocks {
+            let Some(track) = self.devices.get(device).copied() else { continue };
+            let arguments = &[("error", Argument::Number(clock.error()))];
+            let (name, begin, end, leaves, enters) = ("clock", time.1, time.1, None, &[][..]);
+            self.writer.slice(&Slice { track, name, begin, end, arguments, leaves, enters })?;
+        }
         for (stream, stalled) in pending {
             if self.is_known(*stream, &facts)? {
                 self.pending(*stream, stalled, time)?;
@@ -404,7 +414,7 @@ impl<W: Write> TimelineWriter<W> {
     }
 
     /// Shows an instruction that a device has finished, as far as the host has seen it.
-    fn passed(&mut self, Passed { point, at, outcome }: Passed) -> io::Result<()> {
+    fn passed(&mut self, Passed { point, at, outcome, device }: Passed) -> io::Result<()> {
         while let Some(stream) = self.streams.get_mut(&point.stream)
             && let Some(ran) = stream.launched.pop_front_if(|ran| ran.point.seq <= point.seq)
         {
@@ -412,10 +422,19 @@ impl<W: Write> TimelineWriter<W> {
             let launched = ran.began.unwrap_or(ran.ended);
             let (waited, is_own) = (ran.waited.clone(), ran.point.seq == point.seq);
             let ran = if is_own { Ran { outcome, ..ran } } else { ran };
-            let track = stream.runs;
+            let (track, on) = (stream.runs, stream.key.device);
             let known = waited.iter().filter_map(|point| self.end_of(*point)).max();
-            let began = could.max(launched).max(known.unwrap_or(0)).min(at);
-            self.over(Over { ran, could, began }, (track, at), None)?;
+            let least = could.max(launched).max(known.unwrap_or(0)).min(at);
+            let (began, ended) = match device.filter(|_| is_own) {
+                Some(times) => {
+                    let clock = self.clocks.entry(on).or_insert_with(|| DeviceClock::of(times));
+                    clock.note(times, launched, at);
+                    let began = clock.host(times.start).clamp(least, at);
+                    (began, clock.host(times.end).clamp(began, at))
+                }
+                None => (least, at),
+            };
+            self.over(Over { ran, could, began }, (track, ended), None)?;
         }
         Ok(())
     }

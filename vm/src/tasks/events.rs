@@ -98,6 +98,17 @@ pub(crate) struct Passed {
     pub(crate) point: Point,
     pub(crate) at: u64,
     pub(crate) outcome: Ended,
+    /// When the device ran it, by the device's clock.
+    pub(crate) device: Option<DeviceTimes>,
+}
+
+/// When a device ran an instruction, by its own clock.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeviceTimes {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// The zero by the clock of the host: it was between these two times.
+    pub(crate) zero: [u64; 2],
 }
 
 /// A time in which a caller was blocked.

@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use smallvec::SmallVec;
 use streamvm_ep::InstructionTime;
@@ -46,10 +47,17 @@ struct StreamTimes {
 #[derive(Debug)]
 pub(crate) struct StreamTiming(Mutex<StreamTimes>);
 
+/// The event from which a device's times count, and when it was by the clock of the host: between these two times.
+#[derive(Copy, Clone, Debug)]
+struct Origin {
+    event: EventHandle,
+    zero: [Instant; 2],
+}
+
 /// The times of one device. The driver is never called under a lock that a launch takes.
 #[derive(Debug, Default)]
 pub(crate) struct Timing {
-    origin: Mutex<Option<EventHandle>>,
+    origin: Mutex<Option<Origin>>,
     free: Mutex<Vec<EventHandle>>,
     /// Every event, in use or not.
     all: Mutex<Vec<EventHandle>>,
@@ -72,9 +80,16 @@ impl Timing {
     ) -> Result<Arc<StreamTiming>, DriverFailure> {
         let mut origin = lock(&self.origin);
         if origin.is_none() {
-            *origin = Some(self.record(driver, idle)?);
-            // SAFETY: the caller guarantees that the stream is alive.
-            unsafe { driver.synchronize_stream(idle) }?;
+            let record = || {
+                let before = Instant::now();
+                let event = self.record(driver, idle)?;
+                // SAFETY: the caller guarantees that the stream is alive.
+                unsafe { driver.synchronize_stream(idle) }?;
+                Ok::<_, DriverFailure>(Origin { event, zero: [before, Instant::now()] })
+            };
+            // The first call of a driver may take long.
+            self.give_back(record()?.event);
+            *origin = Some(record()?);
         }
         drop(origin);
         let last = self.record(driver, stream)?;
@@ -140,7 +155,7 @@ impl Timing {
         &self,
         driver: Driver,
         timing: &StreamTiming,
-        origin: EventHandle,
+        origin: Origin,
         unread: &mut Vec<(u32, u64, DriverFailure)>,
     ) {
         let next = || {
@@ -161,7 +176,7 @@ impl Timing {
             let read = || {
                 let begun = match last_at {
                     Some(at) => at,
-                    None => between(origin, last)?,
+                    None => between(origin.event, last)?,
                 };
                 Ok::<_, DriverFailure>((begun + between(last, start)?.max(0.0), between(start, end)?.max(0.0)))
             };
@@ -179,6 +194,7 @@ impl Timing {
                         seq,
                         start: time(from),
                         end: time(from + length),
+                        zero: origin.zero,
                     });
                     last
                 }
