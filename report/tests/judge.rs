@@ -42,15 +42,24 @@ const STREAMS: usize = 4;
 /// Threads of the host.
 const THREADS: usize = 3;
 
-/// Runs the instructions by the rules of streams. Also returns when which thread of the host was blocked, for which instruction.
-fn run(ops: &[Op]) -> (Vec<Times>, Vec<(usize, u64, u64, usize)>) {
+/// When a thread of the host was blocked, and for which instruction.
+#[derive(Copy, Clone, Debug)]
+struct Blocked {
+    thread: usize,
+    begin: u64,
+    end: u64,
+    source: usize,
+}
+
+/// Runs the instructions by the rules of streams. Also returns when threads of the host were blocked.
+fn run(ops: &[Op]) -> (Vec<Times>, Vec<Blocked>) {
     let (mut times, mut blocks): (Vec<Times>, Vec<_>) = (Vec::new(), Vec::new());
     let (mut free, mut clocks) = ([0; STREAMS], [0; THREADS]);
     for op in ops {
         let mut now = clocks[op.thread] + op.host;
         if let Some(source) = op.host_waits {
             let woken = times[source].end.max(now) + WAKE;
-            blocks.push((op.thread, now, woken, source));
+            blocks.push(Blocked { thread: op.thread, begin: now, end: woken, source });
             now = woken;
         }
         clocks[op.thread] = now;
@@ -150,7 +159,7 @@ fn trace(ops: &[Op], tells: bool) -> Vec<u8> {
             slice(&mut writer, hosts[op.thread], "submit", times, &arguments, None, &[]);
         }
     }
-    for (thread, begin, end, source) in blocks {
+    for Blocked { thread, begin, end, source } in blocks {
         let host = hosts[thread];
         arrows += 1;
         let number = [("number", Argument::Number(numbers[source]))];
@@ -293,9 +302,9 @@ proptest! {
             let count = own().count() as u64;
             prop_assert_eq!((host.submissions, host.instructions), (count, count));
             prop_assert_eq!(host.submitting_ns, own().map(submitting).sum::<u64>());
-            let waited = blocks.iter().filter(|(other, ..)| *other == thread);
+            let waited = blocks.iter().filter(|block| block.thread == thread);
             let begin = begin(&times);
-            prop_assert_eq!(host.waiting_ns, waited.map(|(_, from, to, _)| to.saturating_sub(*from.max(&begin))).sum::<u64>());
+            prop_assert_eq!(host.waiting_ns, waited.map(|it| it.end.saturating_sub(it.begin.max(begin))).sum::<u64>());
         }
         let waits = report.waits.as_ref().expect("few waits");
         prop_assert_eq!(waits.waits, ops.iter().map(|op| op.waits.len() as u64).sum::<u64>());

@@ -382,10 +382,8 @@ impl State {
     fn transfer_block(&mut self, owner: streamvm_instructions::ResourceId, env: &Environment) {
         let Some(released) = self.scratch.released_blocks.commit(owner) else { return };
         // The trace knows of an heir that its memory was the owner's.
-        if released.heir.is_none() {
-            if env.timeline.is_some() {
-                self.note_freed(owner);
-            }
+        if released.heir.is_none() && env.timeline.is_some() {
+            self.note_freed(owner);
         }
         let accesses = self.sync.dependence(owner).accesses();
         if let Some(known) = self.known(owner) {
