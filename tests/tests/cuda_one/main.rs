@@ -3,5 +3,6 @@
 #![cfg(target_os = "linux")]
 
 mod pipeline;
+mod ranges;
 mod staging;
 mod times;

@@ -12,6 +12,7 @@
 pub(crate) mod conditional;
 pub(crate) mod context_stack;
 pub(crate) mod error_codes;
+pub(crate) mod nvtx;
 pub(crate) mod optional_library;
 pub(crate) mod probe;
 

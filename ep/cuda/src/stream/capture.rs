@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use streamvm_ep::{Error, GraphBlocks, GraphKey, GraphOwner, GraphStart, Operand};
 
 use crate::driver::error_codes::{OUT_OF_MEMORY, ends_device};
+use crate::driver::nvtx;
 use crate::driver::{Driver, DriverFailure, GraphHandle};
 use crate::instance::conditions::NoBlocks;
 use crate::instance::loaded_kernels::LoadError;
@@ -195,6 +196,7 @@ impl CudaStream {
         let device = self.device();
         let opened = self.instance.opened(self.index)?;
         let _current = device.enter(opened)?;
+        let _range = nvtx::range("a graph of a program");
         let begun = self.begin_time();
         // SAFETY: the graph belongs to this stream, which one thread uses at a time, and was captured in this context. Its commands access
         // the buffers that it was captured over, in the way in which these were declared. They were announced again at the same

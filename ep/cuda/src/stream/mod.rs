@@ -28,6 +28,7 @@ use streamvm_ep::{
 };
 
 use crate::driver::error_codes::ends_device;
+use crate::driver::nvtx;
 use crate::driver::{Driver, DriverFailure, EventHandle, Extent, StreamHandle};
 use crate::elementwise::tensor_code;
 use crate::fused::plan_views;
@@ -159,6 +160,7 @@ impl CudaStream {
         what: &str,
         command: impl FnOnce(Driver, &Opened, StreamHandle) -> Result<(), DriverFailure>,
     ) -> Result<(), Error> {
+        let _range = nvtx::range(what);
         self.submit(what, |driver, opened, stream| {
             let begun = self.begin_time();
             let submitted = command(driver, opened, stream);
@@ -236,6 +238,7 @@ impl CudaStream {
                 return Ok(());
             }
             let mut multiplied = false;
+            let _range = nvtx::range("matmul");
             self.submit("matmul", |_, _, _| {
                 let begun = self.begin_time();
                 // SAFETY: the plan was made from operands of this dtype whose makers guarantee their memory; the context is current.
@@ -430,6 +433,7 @@ unsafe impl Stream for CudaStream {
         let opened = self.instance.opened(self.index)?;
         let current = device.enter(opened)?;
         let (context, stream) = (opened.context.handle.raw(), self.handle.raw());
+        let _range = nvtx::range("a function");
         let begun = self.begin_time();
         let result = {
             // Restores the context also if the function panics.

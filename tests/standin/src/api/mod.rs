@@ -40,6 +40,7 @@ pub mod launch;
 pub mod memory;
 pub mod module;
 pub mod nccl;
+pub mod nvtx;
 pub mod own;
 pub mod set;
 pub mod stream;

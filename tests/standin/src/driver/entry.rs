@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::driver::Driver;
+use crate::driver::ranges;
 use crate::driver::run::in_host_function;
 use crate::objects::context;
 use crate::values::code::{Code, Outcome};
@@ -83,6 +84,9 @@ fn entered(driver: &Arc<Driver>, name: &'static str, body: impl FnOnce(&Arc<Driv
     if in_host_function() {
         let text = format!("{name}; a host function may make no driver call");
         return Err(driver.refuse(Kind::CallInHostFunction, text, Code::NOT_PERMITTED));
+    }
+    if let Some(name) = ranges::within(name) {
+        driver.faults.call(name);
     }
     if let Some(code) = driver.faults.call(name) {
         if code.is_sticky()

@@ -4,6 +4,7 @@
 //! Layer: uses `values`, `memory`, `kernels` and `objects`; is used by `commands` and `api`.
 
 pub(crate) mod entry;
+pub(crate) mod ranges;
 pub(crate) mod run;
 mod state;
 
