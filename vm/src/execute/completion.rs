@@ -213,7 +213,7 @@ impl CompletionState {
             };
             let times: Vec<ep::InstructionTime> = device.take_times().into_iter().filter(is_own).collect();
             if let Some(timeline) = &env.timeline {
-                times.iter().for_each(|time| self.ran(time, timeline));
+                times.iter().for_each(|time| self.ran(time, timeline, env));
             }
             if let Some(observer) = observer {
                 observer.ran(times);
@@ -221,9 +221,12 @@ impl CompletionState {
         }
     }
 
-    /// Keeps when a device ran an instruction, or a part of it.
-    fn ran(&mut self, time: &ep::InstructionTime, timeline: &Timeline) {
+    /// Keeps when a device ran an instruction, or a part of it, until the end of the instruction is published.
+    fn ran(&mut self, time: &ep::InstructionTime, timeline: &Timeline, env: &Environment) {
         let &ep::InstructionTime { stream, seq, start, end, zero } = time;
+        if env.streams.has_passed(Point::new(StreamId(stream), seq)) {
+            return;
+        }
         let zero = zero.map(|zero| timeline.at(zero));
         let times = self.times.entry((stream, seq)).or_insert(DeviceTimes { start, end, zero });
         *times = DeviceTimes { start: times.start.min(start), end: times.end.max(end), zero };

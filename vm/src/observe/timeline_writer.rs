@@ -56,6 +56,8 @@ pub(crate) struct TimelineWriter<W: Write> {
     taken: u64,
     /// Instructions whose waits were for what is not known yet.
     open: Vec<Over>,
+    /// Waits of callers that are held back, as events are.
+    blocked: Vec<Blocked>,
     /// Waits of callers for what is not known yet: a caller may go on before the thread has noted the end of what it waited for.
     callers: Vec<Blocked>,
     /// The arrows so far.
@@ -175,6 +177,7 @@ impl<W: Write> TimelineWriter<W> {
             held,
             taken: 0,
             open,
+            blocked: Vec::new(),
             callers,
             arrows: 0,
         })
@@ -240,9 +243,8 @@ impl<W: Write> TimelineWriter<W> {
         noted: &mut Noted,
         facts: impl Fn(StreamId) -> Option<StreamFacts>,
     ) -> io::Result<bool> {
-        let mut is_any = !(noted.submissions.is_empty() && noted.blocked.is_empty());
+        let mut is_any = !noted.submissions.is_empty();
         noted.submissions.drain(..).try_for_each(|submission| self.submitted(submission))?;
-        self.callers.append(&mut noted.blocked);
         let mut due = mem::take(&mut self.held);
         for (name, list) in &mut noted.ran {
             let thread = self.thread(name);
@@ -253,7 +255,12 @@ impl<W: Write> TimelineWriter<W> {
         due.sort_by_key(|(_, event)| event.at());
         let until = mem::replace(&mut self.taken, now);
         self.held = due.split_off(due.partition_point(|(_, event)| event.at() <= until));
-        is_any |= !due.is_empty();
+        self.blocked.append(&mut noted.blocked);
+        let (over, later): (Vec<_>, Vec<_>) =
+            mem::take(&mut self.blocked).into_iter().partition(|blocked| blocked.ended <= until);
+        self.blocked = later;
+        self.callers.extend(over);
+        is_any |= !(due.is_empty() && self.callers.is_empty());
         for (thread, event) in due {
             match event {
                 Event::Ran(ran) => {
@@ -605,7 +612,40 @@ impl<W: Write> TimelineWriter<W> {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    use streamvm_stream::{StreamKey, StreamType};
+
     use super::*;
+    use crate::tasks::events::{RanList, Times};
+    use crate::tasks::task::Task;
+
+    /// Events are held back for a look, and so are waits: more of them than may stay open are no waits for what is not known.
+    #[test]
+    fn a_host_that_waits_for_each_instruction_has_an_arrow_for_each() {
+        let count = 2 * OPEN as u64;
+        let (mut list, mut noted) = (RanList::default(), Noted::default());
+        for seq in 1..=count {
+            let mut task = Task::empty();
+            (task.point, task.order, task.what) = (Point::new(StreamId(0), seq), seq, "f");
+            let (began, ended) = (10 * seq, 10 * seq + 5);
+            list.add(&task, Times { submitted: began, began: Some(began), ended }, Ended::Fine);
+            noted.blocked.push(Blocked {
+                why: Why::Result(task.point),
+                thread: std::thread::current().id(),
+                name: "main".into(),
+                site: Site::caller(),
+                began,
+                ended: ended + 1,
+            });
+        }
+        noted.ran.push(("a thread".to_owned(), list));
+        let key = StreamKey::new(DeviceId::cpu(0), StreamType::Compute, 0);
+        let facts = |_| Some(StreamFacts { key, launches: false });
+        let mut writer = TimelineWriter::new(Vec::new()).expect("a vector takes it");
+        writer.show(10 * count + 50, &mut noted, facts).expect("a vector takes it");
+        assert_eq!((writer.arrows, writer.held.len(), writer.blocked.len() as u64), (0, count as usize, count));
+        writer.show(u64::MAX, &mut Noted::default(), facts).expect("a vector takes it");
+        assert_eq!((writer.arrows, writer.held.len(), writer.callers.len()), (count, 0, 0));
+    }
 
     #[test]
     fn the_ends_of_the_last_instructions_are_known() {

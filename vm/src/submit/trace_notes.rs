@@ -2,11 +2,9 @@
 //!
 //! A resource gets memory while its list is prepared, and loses it again if the list is refused. So this is noted aside, and counts once the whole list is prepared.
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::thread::ThreadId;
 
-use hashbrown::HashMap;
 use streamvm_ep::Site;
 use streamvm_instructions::ResourceId;
 
@@ -25,10 +23,6 @@ pub(crate) struct TraceNotes {
     now: u64,
     /// When the current submission began to be attempted.
     began: u64,
-    /// The thread of the last submission.
-    last: Option<(ThreadId, Arc<str>)>,
-    /// The names of all threads that have submitted something.
-    threads: HashMap<ThreadId, Arc<str>>,
 }
 
 impl TraceNotes {
@@ -37,25 +31,19 @@ impl TraceNotes {
         *submissions = std::mem::take(&mut self.submissions);
         submissions.len() >= MOST
     }
+}
 
-    /// The calling thread, and its name.
-    fn thread(&mut self) -> (ThreadId, Arc<str>) {
-        thread_local! {
-            static THREAD: Cell<Option<ThreadId>> = const { Cell::new(None) };
-        }
-        let known = THREAD.try_with(Cell::get).ok().flatten();
-        if let (Some(thread), Some(last)) = (known, &self.last)
-            && last.0 == thread
-        {
-            return last.clone();
-        }
-        let thread = std::thread::current();
-        let id = thread.id();
-        // A thread that is ending has no such memory any more.
-        let _ = THREAD.try_with(|known| known.set(Some(id)));
-        let name = self.threads.entry(id).or_insert_with(|| thread.name().unwrap_or("a thread").into());
-        self.last.insert((id, name.clone())).clone()
+/// The calling thread, and its name.
+fn this_thread() -> (ThreadId, Arc<str>) {
+    thread_local! {
+        static THREAD: (ThreadId, Arc<str>) = found();
     }
+    fn found() -> (ThreadId, Arc<str>) {
+        let thread = std::thread::current();
+        (thread.id(), thread.name().unwrap_or("a thread").into())
+    }
+    // A thread that is ending has no such memory any more.
+    THREAD.try_with(Clone::clone).unwrap_or_else(|_| found())
 }
 
 impl State {
@@ -105,7 +93,7 @@ impl State {
         if count == 0 || self.notes.submissions.len() >= MOST {
             return;
         }
-        let (thread, name) = self.notes.thread();
+        let (thread, name) = this_thread();
         let (first, began) = (self.submitted + 1 - count, self.notes.began);
         let ended = timeline.now();
         self.notes.submissions.push(Submission { thread, name, site, first, count, began, ended });
