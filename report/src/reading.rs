@@ -159,6 +159,8 @@ impl Recording {
         if submissions.is_empty() {
             self.instructions.iter_mut().for_each(|it| it.host = 0);
             self.blocks.iter_mut().for_each(|block| block.host = 0);
+            self.hosts.truncate(1);
+            self.hosts.iter_mut().for_each(|host| host.name = "the host".to_owned());
         }
         submissions.sort_unstable();
         let mut submissions = submissions.into_iter().peekable();

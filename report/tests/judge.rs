@@ -306,6 +306,10 @@ proptest! {
             let begin = begin(&times);
             prop_assert_eq!(host.waiting_ns, waited.map(|it| it.end.saturating_sub(it.begin.max(begin))).sum::<u64>());
         }
+        if !tells {
+            let names: Vec<&str> = report.hosts.iter().map(|it| it.thread.as_str()).collect();
+            prop_assert!(names == ["the host"] || names.is_empty() && blocks.is_empty(), "{:?}", names);
+        }
         let waits = report.waits.as_ref().expect("few waits");
         prop_assert_eq!(waits.waits, ops.iter().map(|op| op.waits.len() as u64).sum::<u64>());
         prop_assert_eq!(waits.implied, superfluous(&ops));
