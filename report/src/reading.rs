@@ -159,8 +159,6 @@ impl Recording {
         if submissions.is_empty() {
             self.instructions.iter_mut().for_each(|it| it.host = 0);
             self.blocks.iter_mut().for_each(|block| block.host = 0);
-            self.hosts.truncate(1);
-            self.hosts.iter_mut().for_each(|host| host.name = "the host".to_owned());
         }
         submissions.sort_unstable();
         let mut submissions = submissions.into_iter().peekable();
@@ -172,6 +170,9 @@ impl Recording {
             let (first, count, host) = last;
             if it.order.checked_sub(first).is_some_and(|place| place < count) {
                 it.host = host;
+            } else if it.host == NOBODY && self.hosts.len() == 1 {
+                // The trace lacks its submission: there is one thread that can have submitted it.
+                it.host = 0;
             }
         }
     }
@@ -489,6 +490,7 @@ impl Reading {
             }
         }
         edges.sort_unstable();
+        edges.dedup();
         for (waiting, source) in edges {
             let instruction = &mut found.instructions[waiting as usize];
             if instruction.count_of_sources == 0 {

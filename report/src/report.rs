@@ -42,7 +42,7 @@ pub struct Report {
     pub clocks: Vec<Clock>,
     /// The threads that submitted something or were blocked: the 20 with the most instructions, the most first.
     pub hosts: Vec<Host>,
-    /// Waits that other waits imply; `None` of traces that are too large: with more than 8,388,608 numbers in clocks, of which each instruction that is waited for has one for each stream.
+    /// Waits that other waits imply; `None` of traces that are too large: where instructions that are waited for, times streams, are more than 8,388,608, or instructions and waits, times streams, more than 268,435,456.
     pub waits: Option<Waits>,
     /// The memory in use of each place and kind, the highest peak first.
     pub memory: Vec<Memory>,
@@ -376,7 +376,7 @@ fn hosts(recording: &Recording, (begin, end): (u64, u64)) -> Vec<Host> {
         thread: it.name.clone(),
         submissions: it.submissions,
         instructions: it.instructions,
-        submitting_ns: it.submitting,
+        submitting_ns: it.submitting.min(end - begin),
         waiting_ns: 0,
         held_ns: 0,
     };
@@ -386,6 +386,8 @@ fn hosts(recording: &Recording, (begin, end): (u64, u64)) -> Vec<Host> {
         let ns = if block.why == Why::Result { &mut host.waiting_ns } else { &mut host.held_ns };
         *ns = ns.saturating_add(block.end.min(end).saturating_sub(block.begin.max(begin)));
     }
+    // A trace that does not tell who submitted what.
+    hosts.retain(|_| recording.hosts.iter().any(|host| host.submissions > 0));
     hosts.sort_by(|one, other| (other.instructions, &one.thread).cmp(&(one.instructions, &other.thread)));
     hosts.truncate(MOST);
     hosts

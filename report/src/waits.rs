@@ -14,6 +14,9 @@ const MOST: usize = 20;
 /// The most numbers in clocks, of four bytes each. Where a trace needs more, the report does not tell.
 const NUMBERS: usize = 1 << 23;
 
+/// The most numbers that are compared: each wait takes one for each stream.
+const COMPARED: usize = 1 << 28;
+
 /// Waits that could go, because others imply them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
@@ -41,6 +44,29 @@ pub struct ImpliedWaits {
 /// A stream, a name and a line.
 type Which = (u32, Text, Text);
 
+/// Of a stream: how many of its instructions come before a source of an instruction, at most, and before another source.
+#[derive(Copy, Clone, Default)]
+struct Most {
+    known: u32,
+    source: u32,
+    second: u32,
+}
+
+impl Most {
+    fn add(&mut self, source: u32, known: u32) {
+        if known > self.known {
+            *self = Most { known, source, second: self.known };
+        } else {
+            self.second = self.second.max(known);
+        }
+    }
+
+    /// The most without a source.
+    fn without(self, source: u32) -> u32 {
+        if self.source == source { self.second } else { self.known }
+    }
+}
+
 /// Finds the waits that could go; `None` if the trace has too many waits on too many streams.
 pub(crate) fn waits(recording: &Recording) -> Option<Waits> {
     let all = &recording.instructions;
@@ -57,7 +83,8 @@ pub(crate) fn waits(recording: &Recording) -> Option<Waits> {
     kept.sort_unstable();
     kept.dedup();
     let streams = recording.streams.len();
-    if (kept.len() + streams).saturating_mul(streams) > NUMBERS {
+    let compared = (recording.sources.len() + all.len()).saturating_mul(streams);
+    if (kept.len() + streams).saturating_mul(streams) > NUMBERS || compared > COMPARED {
         return None;
     }
     let mut kept_clocks = vec![0u32; kept.len() * streams];
@@ -71,12 +98,16 @@ pub(crate) fn waits(recording: &Recording) -> Option<Waits> {
         let is_ordered = !recording.streams[stream].is_unordered;
         let mut before = if is_ordered { std::mem::take(&mut clocks[stream]) } else { vec![0; streams] };
         found.waits += sources.len() as u64;
+        let mut most = vec![Most::default(); if sources.len() > 1 { streams } else { 0 }];
+        for source in sources.iter().filter(|_| sources.len() > 1) {
+            let Some(place) = place_of(*source) else { continue };
+            let clock = &kept_clocks[place..place + streams];
+            most.iter_mut().zip(clock).for_each(|(most, known)| most.add(*source, *known));
+        }
         for source in sources.iter().filter(|source| !is_unordered(**source)) {
             let it = &all[*source as usize];
-            let comes_before = |clock: &[u32]| clock.get(it.stream as usize) >= Some(&places[*source as usize]);
-            let others = sources.iter().filter(|other| *other != source).filter_map(|other| place_of(*other));
-            let mut others = others.map(|place| &kept_clocks[place..place + streams]);
-            if comes_before(&before) || others.any(comes_before) {
+            let by_others = most.get(it.stream as usize).map_or(0, |most| most.without(*source));
+            if before[it.stream as usize].max(by_others) >= places[*source as usize] {
                 let waiting = (instruction.stream, instruction.name, instruction.line);
                 *groups.entry((waiting, (it.stream, it.name, it.line))).or_default() += 1;
                 found.implied += 1;

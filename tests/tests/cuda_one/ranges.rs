@@ -17,6 +17,27 @@ fn program() -> Result<Standin, Error> {
     Ok(driver)
 }
 
+/// A folder where the loader finds the stand-in as the library of NVTX, before those that it has.
+fn with_library() -> String {
+    let folder = Standin::folder().join("nvtx");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let (link, target) = (folder.join("libnvtx3interop.so.1"), Standin::folder().join("libcuda.so"));
+    if std::os::unix::fs::symlink(target, &link).is_err() {
+        assert!(link.exists(), "{} is a link from before", link.display());
+    }
+    let others = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
+    format!("{}:{others}", folder.display())
+}
+
+/// The library is loaded when a tool says that it is there, and not without it.
+#[test]
+fn a_tool_that_starts_the_program_sees_ranges() {
+    let folders = with_library();
+    let (there, tool) = (("LD_LIBRARY_PATH", folders.as_str()), ("NVTX_INJECTION64_PATH", "/x"));
+    assert_eq!(run_alone("ranges::with_ranges", &[there, tool], PATIENCE), Ok(()));
+    assert_eq!(run_alone("ranges::without_ranges", &[there], PATIENCE), Ok(()));
+}
+
 #[test]
 fn a_tool_sees_the_op_of_each_launch() {
     let library = Standin::folder().join("libcuda.so");
@@ -34,7 +55,6 @@ fn without_the_library_all_goes_on() {
     ] {
         assert_eq!(run_alone("ranges::without_ranges", &[(name, value)], PATIENCE), Ok(()), "{name}={value}");
     }
-    assert_eq!(run_alone("ranges::without_ranges", &[], PATIENCE), Ok(()));
 }
 
 #[test]

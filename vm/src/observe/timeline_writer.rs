@@ -259,8 +259,8 @@ impl<W: Write> TimelineWriter<W> {
         let (over, later): (Vec<_>, Vec<_>) =
             mem::take(&mut self.blocked).into_iter().partition(|blocked| blocked.ended <= until);
         self.blocked = later;
+        is_any |= !(due.is_empty() && over.is_empty());
         self.callers.extend(over);
-        is_any |= !(due.is_empty() && self.callers.is_empty());
         for (thread, event) in due {
             match event {
                 Event::Ran(ran) => {
@@ -320,7 +320,9 @@ impl<W: Write> TimelineWriter<W> {
         open.into_iter().try_for_each(|over| self.waits(over, true))?;
         let callers = mem::take(&mut self.callers);
         callers.into_iter().try_for_each(|blocked| self.blocked(blocked, true))?;
-        for (device, clock) in &self.clocks {
+        let mut clocks: Vec<_> = self.clocks.iter().collect();
+        clocks.sort_by_key(|(device, _)| device.to_string());
+        for (device, clock) in clocks {
             let Some(track) = self.devices.get(device).copied() else { continue };
             let arguments = &[("error", Argument::Number(clock.error()))];
             let (name, begin, end, leaves, enters) = ("clock", time.1, time.1, None, &[][..]);

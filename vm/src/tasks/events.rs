@@ -1,7 +1,7 @@
 //! What the threads of an engine note of the instructions that they run, for a trace with times ([`VmBuilder::trace`](crate::VmBuilder::trace)).
 //!
 //! Each thread context and worker has a list of its own ([`Events`]), as it has counters for profiles: the thread that runs it writes, and the thread that writes
-//! the trace competes for the lock, a hundred times a second, to swap the list for an empty one. So a list keeps its memory, and to note an instruction allocates nothing.
+//! the trace competes for the lock, a hundred times a second, to swap the list for an empty one. So a list keeps its memory, and to note an instruction mostly allocates nothing.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -257,7 +257,7 @@ impl RanList {
 
     /// Whether its memory is little enough to keep it for what may come.
     pub(crate) fn is_handy(&self) -> bool {
-        self.notes.capacity() <= MOST / 4
+        self.notes.capacity().max(self.waited.capacity()).max(self.names.capacity()) <= MOST / 4
     }
 
     /// Takes all instructions out, and keeps the memory of the list.

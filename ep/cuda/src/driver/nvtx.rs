@@ -52,7 +52,7 @@ impl Nvtx {
 
     #[cold]
     fn wanted() -> Option<Nvtx> {
-        let named = std::env::var(NAMED).ok();
+        let named = std::env::var_os(NAMED).map(|named| named.to_string_lossy().into_owned());
         if named.is_none() && std::env::var_os(INJECTION).is_none() {
             return None;
         }
