@@ -387,7 +387,9 @@ fn hosts(recording: &Recording, (begin, end): (u64, u64)) -> Vec<Host> {
         *ns = ns.saturating_add(block.end.min(end).saturating_sub(block.begin.max(begin)));
     }
     // A trace that does not tell who submitted what.
-    hosts.retain(|_| recording.hosts.iter().any(|host| host.submissions > 0));
+    if recording.hosts.iter().all(|host| host.submissions == 0) {
+        return Vec::new();
+    }
     hosts.sort_by(|one, other| (other.instructions, &one.thread).cmp(&(one.instructions, &other.thread)));
     hosts.truncate(MOST);
     hosts

@@ -75,7 +75,6 @@ impl VmBuilder {
             callbacks.be_stepped();
             Simulated::new(seed, self.in_order, machine.clone())
         });
-        let trace = self.trace.map_or_else(TraceConfig::of_environment, Ok)?.map(TraceConfig::open).transpose()?;
         let kernel_threads = match self.cpu.threads {
             Some(threads) => Some(threads),
             None => VmBuilder::kernel_threads_of_environment()?,
@@ -87,6 +86,7 @@ impl VmBuilder {
         }
         let mut kernels = builtin_kernels();
         kernels.add_all(&self.kernels);
+        let trace = self.trace.map_or_else(TraceConfig::of_environment, Ok)?.map(TraceConfig::open).transpose()?;
         let cuda = Arc::new(CudaDevices::default());
         let tells_ops = self.cuda.as_ref().is_some_and(|config| config.sync_each_op);
         if let Some(mut config) = self.cuda.filter(|_| simulated.is_none()) {

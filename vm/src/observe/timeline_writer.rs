@@ -441,6 +441,8 @@ impl<W: Write> TimelineWriter<W> {
                     let began = clock.host(times.start).clamp(least, at);
                     (began, clock.host(times.end).clamp(began, at))
                 }
+                // It ran no command of the device: what passes until the host looks is not its own.
+                None if ran.began.is_none() && self.clocks.contains_key(&on) => (least, least),
                 None => (least, at),
             };
             self.over(Over { ran, could, began }, (track, ended), None)?;
