@@ -55,7 +55,7 @@ enum Track {
     Other(Text, Option<u32>),
 }
 
-/// What was read so far.
+/// The parts of a trace that were read so far.
 #[derive(Default)]
 struct Reading {
     found: Recording,
@@ -72,7 +72,7 @@ struct Reading {
     met: Vec<(At, u64)>,
     /// [`Instruction::overwrites`], where there are such streams.
     overwriting: Vec<(At, Text)>,
-    /// What was submitted: the places of the first instructions in program order, how many, and by which threads.
+    /// Of each submission: the place of its first instruction in program order, how many it has, and its thread.
     submissions: Vec<(u64, u64, u32)>,
     /// Arrows with what they leave.
     leaving: Vec<(u64, At)>,
@@ -108,7 +108,7 @@ enum Open {
     Other,
 }
 
-/// What a thread of the host submitted.
+/// A list, or a single instruction, that a thread of the host submitted.
 #[derive(Copy, Clone)]
 struct Submission {
     host: u32,
@@ -171,7 +171,7 @@ impl Recording {
             if it.order.checked_sub(first).is_some_and(|place| place < count) {
                 it.host = host;
             } else if it.host == NOBODY && self.hosts.len() == 1 {
-                // The trace lacks its submission: there is one thread that can have submitted it.
+                // The trace lacks its submission: the only thread that it knows is taken for it.
                 it.host = 0;
             }
         }

@@ -33,9 +33,9 @@ pub struct Waits {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ImpliedWaits {
-    /// What waited.
+    /// The instruction that waited.
     pub of: Place,
-    /// What it waited for.
+    /// The instruction that it waited for.
     pub source: Place,
     /// How often.
     pub times: u64,
@@ -44,7 +44,7 @@ pub struct ImpliedWaits {
 /// A stream, a name and a line.
 type Which = (u32, Text, Text);
 
-/// Of a stream: how many of its instructions come before a source of an instruction, at most, and before another source.
+/// For one stream: how many of its instructions come before the source that comes after the most, that source, and the same count for the second-best source.
 #[derive(Copy, Clone, Default)]
 struct Most {
     known: u32,
@@ -78,7 +78,7 @@ pub(crate) fn waits(recording: &Recording) -> Option<Waits> {
         }
     }
     let is_unordered = |place: u32| recording.streams[all[place as usize].stream as usize].is_unordered;
-    // What is waited for: the clocks of these are kept, one after the other.
+    // Instructions that others wait for: their clocks are kept, one after the other.
     let mut kept: Vec<u32> = recording.sources.iter().copied().filter(|source| !is_unordered(*source)).collect();
     kept.sort_unstable();
     kept.dedup();

@@ -44,7 +44,7 @@ impl TraceConfig {
         TraceConfig { sink: Sink::Writer(Box::new(writer)), last: None }
     }
 
-    /// Makes the trace a flight recorder: what happened within this time before the last instruction that has ended, and at most the last 262,144 instructions, submissions and waits, is kept in memory
+    /// Makes the trace a flight recorder: what happened within this time before the last instruction that has ended, and at most the last 262,144 events (two for an instruction on a GPU), is kept in memory
     /// (about 30 MB), and for the same time how much memory was in use (at most 262,144 values, 8 MB). It is written at the first failure of an instruction, when a [stall](crate::VmBuilder::stall_after) is reported, when a panic drops the engine, and
     /// at each [`Vm::write_trace`](crate::Vm::write_trace), after which the next failure is written again. It also shows the oldest instruction of each stream that had not passed then. Each trace replaces
     /// what the file has; a writer gets one after the other, and is flushed after each: it must keep them apart, as each is a file for Perfetto.

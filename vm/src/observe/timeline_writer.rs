@@ -1,5 +1,5 @@
 //! What a trace shows: for each stream a track of its instructions and one of what they waited for, for each thread that launches a track of its launches, for each thread of the
-//! host a track of when it was blocked, and counters.
+//! host a track of what it submitted and when it was blocked, and counters.
 //!
 //! An arrow leads from the end of an instruction to the one that waited for it. It joins two slices of their own, `record` and `met`, beside those of the instructions: who clicks at an
 //! arrow sees its two ends, and not all that came before. It does not end at the `wait`, which begins before what was waited for is over: Perfetto draws an arrow from the slice
