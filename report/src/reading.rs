@@ -427,8 +427,10 @@ impl Reading {
             }
             (Track::Other(device, _), "clock") => {
                 let device = self.found.text(device).to_owned();
+                // A trace tells it again when it was more.
                 if self.found.clocks.len() < MOST_STREAMS {
-                    self.found.clocks.push((device, error));
+                    let told = self.found.clocks.entry(device).or_default();
+                    *told = error.max(*told);
                 }
                 Open::Other
             }

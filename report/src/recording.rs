@@ -1,5 +1,7 @@
 //! The contents of a trace: instructions with their times, the instructions that each waited for, and the times in which threads of the host were blocked.
 
+use std::collections::BTreeMap;
+
 use crate::pools::Pools;
 
 /// The contents of a trace. See the crate.
@@ -15,7 +17,7 @@ pub struct Recording {
     /// In the order of their ends.
     pub(crate) blocks: Vec<Block>,
     /// Devices whose times are those of their own clocks, and by how many nanoseconds they may be wrong.
-    pub(crate) clocks: Vec<(String, u64)>,
+    pub(crate) clocks: BTreeMap<String, u64>,
     /// The threads that submitted something, or were blocked.
     pub(crate) hosts: Vec<Host>,
     /// Of a flight recorder: instructions that had not passed when it was written.

@@ -86,6 +86,8 @@ pub struct InstructionTime {
     pub start: u64,
     /// When it was over.
     pub end: u64,
+    /// A time of the host's clock before it began: about when it was launched.
+    pub launched: Instant,
     /// The zero by the clock of the host: it was between these two times.
     pub zero: [Instant; 2],
 }

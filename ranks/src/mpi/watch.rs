@@ -359,9 +359,10 @@ impl Shared {
 
     /// Ends the job, whose collectives would hang.
     fn end_hanging(&self, error: &RankError) {
-        // Programs may have no logger, and this is the last that the process says.
-        let _cannot_be_said =
-            writeln!(std::io::stderr(), "all ranks are ended, because collectives of rank {} hang: {error}", self.rank);
+        // Programs may have no logger, and this is the last that the process says: in one write, because another
+        // rank that ends the job at the same time would cut a line of several.
+        let line = format!("all ranks are ended, because collectives of rank {} hang: {error}\n", self.rank);
+        let _cannot_be_said = std::io::stderr().write_all(line.as_bytes());
         self.library.abort();
     }
 }

@@ -115,6 +115,7 @@ impl FlightRecorder {
         facts: impl Fn(StreamId) -> Option<StreamFacts>,
     ) -> io::Result<()> {
         let mut writer = TimelineWriter::new(out)?;
+        self.looks.iter().for_each(|look| writer.learn(&look.noted.passed, &facts));
         for look in &self.looks {
             writer.show(look.at, &mut look.noted.clone(), &facts)?;
             writer.count(look.at, look.pending.instructions, look.pending.bytes)?;

@@ -223,13 +223,15 @@ impl CompletionState {
 
     /// Keeps when a device ran an instruction, or a part of it, until the end of the instruction is published.
     fn ran(&mut self, time: &ep::InstructionTime, timeline: &Timeline, env: &Environment) {
-        let &ep::InstructionTime { stream, seq, start, end, zero } = time;
+        let &ep::InstructionTime { stream, seq, start, end, launched, zero } = time;
         if env.streams.has_passed(Point::new(StreamId(stream), seq)) {
             return;
         }
-        let zero = zero.map(|zero| timeline.at(zero));
-        let times = self.times.entry((stream, seq)).or_insert(DeviceTimes { start, end, zero });
-        *times = DeviceTimes { start: times.start.min(start), end: times.end.max(end), zero };
+        let (zero, launched) = (zero.map(|zero| timeline.signed(zero)), timeline.at(launched));
+        let part = DeviceTimes { start, end, launched, zero };
+        let times = self.times.entry((stream, seq)).or_insert(part);
+        let first = if start < times.start { part } else { *times };
+        *times = DeviceTimes { end: times.end.max(end), ..first };
     }
 
     /// Lets the instructions go on whose conditions were copied to the host. Everything that such an instruction has waited for has an outcome

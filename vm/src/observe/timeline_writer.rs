@@ -36,8 +36,8 @@ const OPEN: usize = 1 << 12;
 pub(crate) struct TimelineWriter<W: Write> {
     writer: TraceWriter<W>,
     devices: HashMap<DeviceId, Track>,
-    /// The clocks of devices that tell when they ran instructions.
-    clocks: HashMap<DeviceId, DeviceClock>,
+    /// The clocks of devices that tell when they ran instructions, each with the error that the trace has told.
+    clocks: HashMap<DeviceId, (DeviceClock, u64)>,
     /// The threads of the engine, each with the track of its launches once there is one.
     threads: Vec<(String, Text, Option<Track>)>,
     /// The texts of lines.
@@ -233,6 +233,32 @@ impl<W: Write> TimelineWriter<W> {
         Ok(())
     }
 
+    /// Learns from instructions that have passed how the clocks of devices stand to that of the host. A trace places an instruction best if it has learned from all of them before.
+    pub(crate) fn learn(&mut self, passed: &[Passed], facts: impl Fn(StreamId) -> Option<StreamFacts>) {
+        for passed in passed {
+            let Some(times) = passed.device else { continue };
+            let known = self.streams.get(&passed.point.stream).map(|stream| stream.key);
+            let Some(key) = known.or_else(|| Some(facts(passed.point.stream)?.key)) else { continue };
+            let (clock, _) = self.clocks.entry(key.device).or_insert_with(|| (DeviceClock::of(times), 0));
+            clock.note(times, passed.at);
+        }
+    }
+
+    /// Shows by how much the times of a device may be wrong, if that is more than the trace has told, and at least so many times as much.
+    fn tell_error(&mut self, device: DeviceId, at: u64, times: u64) -> io::Result<()> {
+        let (Some((clock, told)), Some(track)) = (self.clocks.get_mut(&device), self.devices.get(&device)) else {
+            return Ok(());
+        };
+        let error = clock.error();
+        if error <= *told || error < told.saturating_mul(times) {
+            return Ok(());
+        }
+        *told = error;
+        let (name, begin, end, leaves, enters) = ("clock", at, at, None, &[][..]);
+        let arguments = &[("error", Argument::Number(error))];
+        self.writer.slice(&Slice { track: *track, name, begin, end, arguments, leaves, enters })
+    }
+
     /// Takes what was noted, which was taken from `now` on, out of its lists. Shows what had happened at the call before. `facts` tells of streams. Returns whether something was shown.
     ///
     /// # Errors
@@ -243,6 +269,7 @@ impl<W: Write> TimelineWriter<W> {
         noted: &mut Noted,
         facts: impl Fn(StreamId) -> Option<StreamFacts>,
     ) -> io::Result<bool> {
+        self.learn(&noted.passed, &facts);
         let mut is_any = !noted.submissions.is_empty();
         noted.submissions.drain(..).try_for_each(|submission| self.submitted(submission))?;
         let mut due = mem::take(&mut self.held);
@@ -320,14 +347,9 @@ impl<W: Write> TimelineWriter<W> {
         open.into_iter().try_for_each(|over| self.waits(over, true))?;
         let callers = mem::take(&mut self.callers);
         callers.into_iter().try_for_each(|blocked| self.blocked(blocked, true))?;
-        let mut clocks: Vec<_> = self.clocks.iter().collect();
-        clocks.sort_by_key(|(device, _)| device.to_string());
-        for (device, clock) in clocks {
-            let Some(track) = self.devices.get(device).copied() else { continue };
-            let arguments = &[("error", Argument::Number(clock.error()))];
-            let (name, begin, end, leaves, enters) = ("clock", time.1, time.1, None, &[][..]);
-            self.writer.slice(&Slice { track, name, begin, end, arguments, leaves, enters })?;
-        }
+        let mut devices: Vec<DeviceId> = self.clocks.keys().copied().collect();
+        devices.sort_by_key(DeviceId::to_string);
+        devices.into_iter().try_for_each(|device| self.tell_error(device, time.1, 1))?;
         for (stream, stalled) in pending {
             if self.is_known(*stream, &facts)? {
                 self.pending(*stream, stalled, time)?;
@@ -434,17 +456,16 @@ impl<W: Write> TimelineWriter<W> {
             let (track, on) = (stream.runs, stream.key.device);
             let known = waited.iter().filter_map(|point| self.end_of(*point)).max();
             let least = could.max(launched).max(known.unwrap_or(0)).min(at);
-            let (began, ended) = match device.filter(|_| is_own) {
-                Some(times) => {
-                    let clock = self.clocks.entry(on).or_insert_with(|| DeviceClock::of(times));
-                    clock.note(times, launched, at);
+            let (began, ended) = match (device.filter(|_| is_own), self.clocks.get_mut(&on)) {
+                (Some(times), Some((clock, _))) => {
                     let began = clock.host(times.start).clamp(least, at);
                     (began, clock.host(times.end).clamp(began, at))
                 }
                 // It ran no command of the device: what passes until the host looks is not its own.
-                None if ran.began.is_none() && self.clocks.contains_key(&on) => (least, least),
-                None => (least, at),
+                (_, Some(_)) if ran.began.is_none() => (least, least),
+                _ => (least, at),
             };
+            self.tell_error(on, at, 2)?;
             self.over(Over { ran, could, began }, (track, ended), None)?;
         }
         Ok(())
@@ -619,7 +640,7 @@ mod tests {
     use streamvm_stream::{StreamKey, StreamType};
 
     use super::*;
-    use crate::tasks::events::{RanList, Times};
+    use crate::tasks::events::{DeviceTimes, RanList, Times};
     use crate::tasks::task::Task;
 
     /// Events are held back for a look, and so are waits: more of them than may stay open are no waits for what is not known.
@@ -649,6 +670,35 @@ mod tests {
         assert_eq!((writer.arrows, writer.held.len(), writer.blocked.len() as u64), (0, count as usize, count));
         writer.show(u64::MAX, &mut Noted::default(), facts).expect("a vector takes it");
         assert_eq!((writer.arrows, writer.held.len(), writer.callers.len()), (count, 0, 0));
+    }
+
+    /// The host looks once at a hundred kernels, soon after the last, which it launched when the device was free: so it knows the device's clock well, for the first kernel, too.
+    #[test]
+    fn kernels_that_the_host_sees_at_once_stand_where_they_ran() {
+        let (seen, zero) = (103_000, [-1_000_000, 0]);
+        let (mut list, mut noted) = (RanList::default(), Noted::default());
+        let end = |seq: u64| 2_000 + 1_000 * seq;
+        for seq in 1..=100 {
+            let mut task = Task::empty();
+            (task.point, task.order, task.what) = (Point::new(StreamId(0), seq), seq, "f");
+            let launched = if seq < 100 { 1_000 + seq } else { end(seq) - 920 };
+            list.add(&task, Times { submitted: 900, began: Some(launched), ended: launched + 1 }, Ended::Fine);
+            let device = |host: u64| host + 500_000;
+            let device = DeviceTimes { start: device(end(seq) - 900), end: device(end(seq)), launched, zero };
+            noted.passed.push(Passed { point: task.point, at: seen, outcome: Ended::Fine, device: Some(device) });
+        }
+        noted.ran.push(("a thread".to_owned(), list));
+        let key = StreamKey::new(DeviceId::cuda(0), StreamType::Compute, 0);
+        let facts = |_| Some(StreamFacts { key, launches: true });
+        let mut writer = TimelineWriter::new(Vec::new()).expect("a vector takes it");
+        writer.show(seen + 50, &mut noted, facts).expect("a vector takes it");
+        writer.show(u64::MAX, &mut Noted::default(), facts).expect("a vector takes it");
+        let error = writer.clocks[&DeviceId::cuda(0)].0.error();
+        assert!(error < 1_000, "{error}");
+        for seq in 1..=100 {
+            let off = writer.end_of(Point::new(StreamId(0), seq)).expect("it is shown").abs_diff(end(seq));
+            assert!(off <= error, "{seq}: off by {off}, {error}");
+        }
     }
 
     #[test]

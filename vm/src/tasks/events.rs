@@ -107,8 +107,10 @@ pub(crate) struct Passed {
 pub(crate) struct DeviceTimes {
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// The zero by the clock of the host: it was between these two times.
-    pub(crate) zero: [u64; 2],
+    /// A time of the host before the start.
+    pub(crate) launched: u64,
+    /// The zero by the clock of the host: it was between these two times, which may be before the engine was built.
+    pub(crate) zero: [i64; 2],
 }
 
 /// A time in which a caller was blocked.

@@ -133,4 +133,9 @@ impl Timeline {
         // Wraps after 584 years.
         time.saturating_duration_since(self.zero).as_nanos() as u64
     }
+
+    /// Such a time, negative if it was before the engine was built.
+    pub(crate) fn signed(&self, time: Instant) -> i64 {
+        self.at(time) as i64 - self.zero.saturating_duration_since(time).as_nanos() as i64
+    }
 }

@@ -22,10 +22,18 @@ use crate::driver::{Driver, DriverFailure, EventHandle, StreamHandle};
 /// Nanoseconds per millisecond, the unit of the driver.
 const MILLISECOND: f64 = 1e6;
 
+/// The event before the commands of an instruction.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Start {
+    event: EventHandle,
+    /// When the host recorded it.
+    launched: Instant,
+}
+
 /// An instruction between its two events.
 #[derive(Copy, Clone, Debug)]
 struct TimedInstruction {
-    start: EventHandle,
+    start: Start,
     end: EventHandle,
     /// The engine's numbers of the instruction.
     stream: u32,
@@ -123,13 +131,24 @@ impl Timing {
         recorded.map(|()| event).inspect_err(|_| self.give_back(event))
     }
 
+    /// Records the event before the commands of an instruction, as [`record`](Timing::record).
+    pub(crate) fn begin(&self, driver: Driver, stream: StreamHandle) -> Result<Start, DriverFailure> {
+        let launched = Instant::now();
+        Ok(Start { event: self.record(driver, stream)?, launched })
+    }
+
     /// Takes back an event that will not be read.
-    pub(crate) fn give_back(&self, event: EventHandle) {
+    fn give_back(&self, event: EventHandle) {
         lock(&self.free).push(event);
     }
 
+    /// Takes back the event before commands that were not submitted.
+    pub(crate) fn cancel(&self, start: Start) {
+        self.give_back(start.event);
+    }
+
     /// Assigns the commands between the two events to an instruction.
-    pub(crate) fn add(&self, timing: &StreamTiming, (start, end): (EventHandle, EventHandle), stream: u32, seq: u64) {
+    pub(crate) fn add(&self, timing: &StreamTiming, (start, end): (Start, EventHandle), stream: u32, seq: u64) {
         lock(&timing.0).instructions.push_back(TimedInstruction { start, end, stream, seq });
     }
 
@@ -178,7 +197,10 @@ impl Timing {
                     Some(at) => at,
                     None => between(origin.event, last)?,
                 };
-                Ok::<_, DriverFailure>((begun + between(last, start)?.max(0.0), between(start, end)?.max(0.0)))
+                Ok::<_, DriverFailure>((
+                    begun + between(last, start.event)?.max(0.0),
+                    between(start.event, end)?.max(0.0),
+                ))
             };
             let read = read();
             // This is still the front: the stream only appends, and no other thread removes.
@@ -194,6 +216,7 @@ impl Timing {
                         seq,
                         start: time(from),
                         end: time(from + length),
+                        launched: start.launched,
                         zero: origin.zero,
                     });
                     last
@@ -204,7 +227,7 @@ impl Timing {
                 }
             };
             drop(times);
-            lock(&self.free).extend([start, spare]);
+            lock(&self.free).extend([start.event, spare]);
         }
     }
 

@@ -16,6 +16,7 @@ use streamvm_ep::{Error, KernelError};
 
 use crate::driver::error_codes::ends_device;
 use crate::driver::{Driver, DriverFailure, EventHandle, StreamHandle};
+use crate::instance::timing::Start;
 use crate::stream::CudaStream;
 use crate::stream::blas::{Blas, BlasError};
 use crate::stream::scratch::Scratch;
@@ -46,7 +47,7 @@ pub(super) struct Lanes {
     /// The lane of the next command.
     current: usize,
     /// The beginning of the time of all lanes, if times are requested.
-    begun: Option<EventHandle>,
+    begun: Option<Start>,
 }
 
 impl Lanes {

@@ -29,13 +29,13 @@ use streamvm_ep::{
 
 use crate::driver::error_codes::ends_device;
 use crate::driver::nvtx;
-use crate::driver::{Driver, DriverFailure, EventHandle, Extent, StreamHandle};
+use crate::driver::{Driver, DriverFailure, Extent, StreamHandle};
 use crate::elementwise::tensor_code;
 use crate::fused::plan_views;
 use crate::instance::driver_events::EventRecord;
 use crate::instance::progress::Progress;
 use crate::instance::statuses::InFlightLaunches;
-use crate::instance::timing::StreamTiming;
+use crate::instance::timing::{Start, StreamTiming, Timing};
 use crate::instance::{DeviceState, Instance, Opened};
 use crate::plan::gemm::Gemm;
 use crate::plan::{Launch, plan, plan_copy, plan_fill};
@@ -189,27 +189,30 @@ impl CudaStream {
 
     /// Marks the start of the next command, if times are requested. The device's context must be current.
     #[inline]
-    fn begin_time(&self) -> Option<EventHandle> {
+    fn begin_time(&self) -> Option<Start> {
         // A capture runs nothing; the launch of its graph is timed. Commands of lanes overlap; all of them together are timed.
         let is_timed = self.capture.is_none() && !self.lanes.are_open();
-        self.timing.as_ref().filter(|_| is_timed).and_then(|_| self.record_time())
+        self.timing.as_ref().filter(|_| is_timed).and_then(|_| self.record_time(Timing::begin))
     }
 
     /// Marks the end of the command that started at `begun`, if it was submitted. The device's context must be current.
     #[inline]
-    fn end_time(&self, begun: Option<EventHandle>, submitted: bool) {
+    fn end_time(&self, begun: Option<Start>, submitted: bool) {
         let (Some(stream_timing), Some(start)) = (&self.timing, begun) else { return };
         let timing = &self.device().timing;
-        match submitted.then(|| self.record_time()).flatten() {
+        match submitted.then(|| self.record_time(Timing::record)).flatten() {
             Some(end) => timing.add(stream_timing, (start, end), self.stream, self.seq),
-            None => timing.give_back(start),
+            None => timing.cancel(start),
         }
     }
 
     /// Records a timing event on the stream. `None` if that fails, because a missing time must not fail an instruction.
     #[cold]
-    fn record_time(&self) -> Option<EventHandle> {
-        let recorded = self.device().timing.record(self.instance.driver, self.handle);
+    fn record_time<E>(
+        &self,
+        record: impl FnOnce(&Timing, Driver, StreamHandle) -> Result<E, DriverFailure>,
+    ) -> Option<E> {
+        let recorded = record(&self.device().timing, self.instance.driver, self.handle);
         recorded.inspect_err(|failure| log::debug!("no time: {} gave code {}", failure.call, failure.code())).ok()
     }
 
