@@ -33,7 +33,7 @@ pub(crate) struct Path<'r> {
     before: Vec<Option<u32>>,
     /// The times in which each thread of the host waited until an instruction had passed, in the order of their ends.
     waits: Vec<Vec<Block>>,
-    /// How many of those of its thread had ended when each instruction was submitted.
+    /// Of each instruction, how many of the waits of its thread had ended when it was submitted.
     waited: Vec<u32>,
     /// When the first instruction was submitted.
     begin: u64,

@@ -40,7 +40,7 @@ pub struct Report {
     pub queue: Queue,
     /// Devices that told by their own clocks when they ran instructions.
     pub clocks: Vec<Clock>,
-    /// The threads that submitted something or were blocked: the 20 with the most instructions, the most first.
+    /// The threads that submitted something or were blocked: the 20 with the most instructions, the most first. None if the trace does not tell who submitted what.
     pub hosts: Vec<Host>,
     /// Waits that other waits imply; `None` of traces that are too large: where instructions that are waited for, times streams, are more than 8,388,608, or instructions and waits, times streams, more than 268,435,456.
     pub waits: Option<Waits>,

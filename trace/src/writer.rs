@@ -254,7 +254,7 @@ impl<W: Write> TraceWriter<W> {
         if self.packets.len() < BLOCK { Ok(()) } else { self.write_packets() }
     }
 
-    /// Writes one packet that has all others compressed. The first ones of a trace are written as they are: a short trace is done before the tables of the compression are made.
+    /// Writes one packet that has all others compressed. The first 64 KiB of a trace are written as they are: a short trace is done before the tables of the compression are made.
     fn write_packets(&mut self) -> io::Result<()> {
         if self.packets.is_empty() {
             return Ok(());

@@ -106,7 +106,7 @@ impl VmBuilder {
         let sync = SoftSync::new(self.soft_sync, capabilities.clone());
         let mut state = State::new(sync);
         state.plant(self.planted);
-        let (handle, me) = Handle::new(state);
+        let (handle, me) = Handle::new(state, self.spans);
         let environment = Environment {
             me,
             fork: handle.fork,
@@ -133,7 +133,8 @@ impl VmBuilder {
             keeps_waited: observer.is_some() || trace.is_some(),
             observer,
             profiles: self.profiles,
-            stamps: self.profiles || trace.is_some(),
+            stamps: self.profiles || trace.is_some() || self.spans,
+            spans: self.spans,
             timeline: trace.as_ref().map(|trace| Timeline::new(trace.name.clone())),
             closed: AtomicBool::new(false),
             ending: AtomicBool::new(false),

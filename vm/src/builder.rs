@@ -58,6 +58,7 @@ pub struct VmBuilder {
     cuda: Option<CudaConfig>,
     instruments: Instruments,
     profiles: bool,
+    spans: bool,
     /// While the program has not set this, [`VmBuilder::build`] asks the environment.
     trace: Option<Option<TraceConfig>>,
     planted: Planted,
@@ -90,6 +91,7 @@ impl VmBuilder {
             cuda: Some(CudaConfig::default()),
             instruments: Instruments::default(),
             profiles: false,
+            spans: false,
             trace: None,
             planted: Planted::default(),
             cpu: CpuConfig::default(),
@@ -223,6 +225,17 @@ impl VmBuilder {
     #[must_use]
     pub fn profile(mut self, on: bool) -> VmBuilder {
         self.profiles = on;
+        self
+    }
+
+    /// Gives instructions spans of the crate [`tracing`](https://docs.rs/tracing), for its subscribers and those of OpenTelemetry. Each instruction that has something to run gets a span
+    /// `instruction` (target `streamvm`, level `INFO`; fields `op`, `stream`, `number`, `line`, and `failed` if it has), for the subscriber and within the span in which the thread was that submitted it. It
+    /// begins when a thread begins to run or launch the instruction, and ends once that has passed; while it runs, its own spans and events are within it. A thread that waits is in a span `wait`, with
+    /// `for` and `line`. Costs what a [trace](VmBuilder::trace) does, and what the subscriber takes. Default: off.
+    #[cfg(feature = "tracing")]
+    #[must_use]
+    pub fn spans(mut self, on: bool) -> VmBuilder {
+        self.spans = on;
         self
     }
 

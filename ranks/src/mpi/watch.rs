@@ -21,6 +21,9 @@ use crate::transport::{RankError, Transfer, Verb, hash_of};
 /// The tag of notices. Messages of the program have the tag 0, in other communicators; those that make groups less than this one.
 pub(super) const TAG: c_int = 16_000;
 
+/// So long a launcher has to read what a rank says last.
+const TO_BE_READ: Duration = Duration::from_millis(200);
+
 /// The longest limit, of some thousand years.
 const LONGEST: Duration = Duration::from_secs(1 << 37);
 
@@ -363,6 +366,8 @@ impl Shared {
         // rank that ends the job at the same time would cut a line of several.
         let line = format!("all ranks are ended, because collectives of rank {} hang: {error}\n", self.rank);
         let _cannot_be_said = std::io::stderr().write_all(line.as_bytes());
+        // A launcher that is ending a job may not pass on what it has not read yet.
+        std::thread::sleep(TO_BE_READ);
         self.library.abort();
     }
 }

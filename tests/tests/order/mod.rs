@@ -24,6 +24,7 @@ mod reports;
 mod sections;
 mod simulated;
 mod sorted;
+mod spans;
 mod strands;
 mod submission;
 mod tensors;

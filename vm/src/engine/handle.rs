@@ -41,6 +41,7 @@ use crate::submit::state::{State, lost_block};
 use crate::sync::fork::{Fork, PerProcess, refuse_in_child};
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, engine_thread, unpoisoned, yield_now};
 use crate::tasks::resource::Contents;
+use crate::tasks::spans::Caller;
 
 /// The last writes of a resource or of a part of it.
 type LastWrites = SmallVec<[Awaited; 1]>;
@@ -54,6 +55,8 @@ pub(crate) struct Handle {
     pub(crate) deferred_free: CachePadded<DeferredFree>,
     /// The engine is gone, so no submission will take what is in `deferred_free`.
     gone: AtomicBool,
+    /// Whether instructions of the engine have spans: read before the submission lock is taken.
+    spans: AtomicBool,
     /// Tells whether this process is a forked child of the one that built the engine. The same for all engines of this handle.
     pub(crate) fork: Fork,
     /// The address by which resources call this handle. Written once, by the first engine.
@@ -137,12 +140,13 @@ impl Handle {
         if engine_thread::is_here() { Err(Error::WouldDeadlock { site: Site::caller() }) } else { Ok(()) }
     }
 
-    /// A handle for a new engine, in state `Closed`, and the reference by which tensors know that engine.
-    pub(crate) fn new(state: State) -> (&'static Handle, EngineRef) {
+    /// A handle for a new engine, in state `Closed`, whose instructions have spans or not, and the reference by which tensors know that engine.
+    pub(crate) fn new(state: State, spans: bool) -> (&'static Handle, EngineRef) {
         let handle = take_idle().unwrap_or_else(Handle::make);
         let mut inside = handle.lock();
         *inside = Locked { engine: Lifecycle::Closed(Weak::new()), state: Some(Box::new(state)) };
         handle.gone.store(false, Ordering::Relaxed);
+        handle.spans.store(spans, Ordering::Relaxed);
         drop(inside);
         (handle, EngineRef::new(handle.address.get_or_init(|| EngineAddress::new(handle))))
     }
@@ -153,6 +157,7 @@ impl Handle {
             inside: CachePadded::new(Mutex::new(Locked { engine: Lifecycle::Idle, state: None })),
             deferred_free: CachePadded::default(),
             gone: AtomicBool::new(false),
+            spans: AtomicBool::new(false),
             fork: Fork::new(),
             address: OnceLock::new(),
         }))
@@ -337,7 +342,8 @@ impl streamvm_instructions::Engine for Handle {
 
     fn submit_one(&self, single: &mut Single<'_>) -> Result<(), Error> {
         refuse_in_child(self.fork).map_err(|error| error.called_from(single.site()))?;
-        let mut submitted = Submitted::default();
+        let mut submitted =
+            Submitted { caller: Caller::here(|| self.spans.load(Ordering::Relaxed)), ..Submitted::default() };
         let mut inside = self.lock();
         let Locked { engine: Lifecycle::Open(engine), state: Some(state) } = &mut *inside else {
             return Err(Error::shutdown().called_from(single.site()));

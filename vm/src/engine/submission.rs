@@ -28,6 +28,7 @@ use crate::sync::{MutexGuard, engine_thread, spin, unpoisoned, yield_now};
 use crate::tasks::events::{Name, Why};
 use crate::tasks::memory::{Memory, UnusedMemory};
 use crate::tasks::resource::{Contents, Known};
+use crate::tasks::spans::{self, Caller};
 use crate::tasks::task::Task;
 
 /// What a submitter does when the queue is full.
@@ -131,9 +132,11 @@ impl Engine {
     /// Submits `list`, or returns what stops it.
     #[inline(always)]
     fn attempt<B: Batch>(&self, list: &mut B, submitted: &mut Submitted, pass: Pass) -> Result<(), Stopped> {
+        submitted.caller = Caller::here(|| self.spans);
         let mut inside = self.handle.lock();
         let after = self.attempt_inside(&mut inside, list, submitted, pass)?;
         drop(inside);
+        submitted.caller = None;
         self.follow(after);
         Ok(())
     }
@@ -262,6 +265,7 @@ impl Engine {
     fn blocking<T>(&self, full: Full, why: Option<Why>, site: Site, wait: impl FnOnce() -> T) -> T {
         let refuses = full == Full::Refuses || engine_thread::is_here();
         let why = why.filter(|why| *why == Why::Memory || !refuses);
+        let _span = why.and_then(|why| spans::wait(self.spans, why.what(), site));
         let Some((timeline, why)) = self.timeline.as_ref().zip(why) else { return wait() };
         let began = timeline.now();
         let waited = wait();

@@ -21,6 +21,7 @@ use crate::progress::waiters::Wake;
 use crate::sync::spin::{self, Spin};
 use crate::sync::{AtomicU64, Ordering, current, engine_thread, park, park_timeout};
 use crate::tasks::events::Why;
+use crate::tasks::spans;
 
 /// Counts a caller as spinning while it lives; contexts then poll their inboxes more often. A hint: no ordering relies on it.
 struct Waiting<'a>(&'a AtomicU64);
@@ -57,7 +58,10 @@ impl Engine {
     pub(crate) fn wait_for(&self, point: Point, deadline: Option<Deadline>, site: Option<Site>) -> Result<(), Error> {
         // Also of a wait that is over at once: in a run in which others take less time, it might be the one that counts.
         let noted = self.timeline.as_ref().zip(site).map(|(timeline, site)| (timeline, site, timeline.now()));
+        let blocks = self.spans && !self.streams.has_passed(point);
+        let span = site.and_then(|site| spans::wait(blocks, "a result", site));
         let waited = self.wait_unseen(point, deadline);
+        drop(span);
         if let Some((timeline, site, began)) = noted {
             match waited {
                 Ok(()) => timeline.blocked(Why::Result(point), site, began),

@@ -30,6 +30,7 @@ use crate::progress::stream_state::StreamState;
 use crate::queue::node::{NodeBox, NodeList};
 use crate::sync::parker::Parker;
 use crate::sync::{AtomicU64, Mutex, Ordering, unpoisoned};
+use crate::tasks::counters::Ended;
 use crate::tasks::events::{DeviceTimes, Passed};
 use crate::tasks::task::Task;
 use crate::tasks::timeline::Timeline;
@@ -126,6 +127,12 @@ impl Completion {
                 let outcome = run::ended(&task, env);
                 let device = state.times.remove(&(task.point.stream.0, task.point.seq));
                 timeline.completion.add(|list| list.push(Passed { point: task.point, at, outcome, device }));
+            }
+            if env.spans
+                && run::ended(&task, env) == Ended::Failed
+                && let Some(cold) = task.cold()
+            {
+                cold.span.fail();
             }
             let (seq, bytes) = (task.point.seq, task.bytes);
             if stream_state.in_flight.as_ref().is_some_and(|in_flight| in_flight.runs_on(seq)) {

@@ -70,8 +70,10 @@ pub(crate) struct Environment {
     pub(crate) profiles: bool,
     /// What is noted for a trace, if the engine is traced.
     pub(crate) timeline: Option<Timeline>,
-    /// Whether instructions are stamped with their times: for profiles or a trace.
+    /// Whether instructions are stamped with their times: for profiles, a trace or spans.
     pub(crate) stamps: bool,
+    /// Whether instructions have spans of the crate `tracing`.
+    pub(crate) spans: bool,
     /// Whether instructions keep the points that they waited for: for an observer or a trace.
     pub(crate) keeps_waited: bool,
     /// Set when the engine is closed: nothing more is submitted, but reads of results until it [ends](Environment::ending).

@@ -25,6 +25,7 @@ use crate::progress::stream_state::StreamState;
 use crate::sync::panics::panic_text;
 use crate::sync::{Ordering, unpoisoned};
 use crate::tasks::counters::Ended;
+use crate::tasks::spans;
 use crate::tasks::task::{Action, CleanUp, Task};
 
 /// Runs `task` on its stream and publishes that it has passed. Before that, this thread enters the outcome and drops the captures. If the task has
@@ -259,10 +260,12 @@ pub(crate) fn run_or_skip(
             failures.pass_on(task.point, task.order, root);
         }
     } else if task.action != Action::Nothing {
-        if env.stamps {
-            task.stamp_start();
-        }
-        match attempt(task, stream_state, runner) {
+        let outcome = if env.stamps {
+            attempt_noted(task, stream_state, runner, env)
+        } else {
+            attempt(task, stream_state, runner)
+        };
+        match outcome {
             Outcome::Fine => {}
             Outcome::NotOver(rest) => return Some(rest),
             Outcome::Failed(failure) => {
@@ -289,10 +292,7 @@ fn clean(
     env: &Environment,
     (clean_up, root): (CleanUp, Arc<Failure>),
 ) -> Option<Rest> {
-    if env.stamps {
-        task.stamp_start();
-    }
-    match attempt(task, stream_state, runner) {
+    match attempt_noted(task, stream_state, runner, env) {
         Outcome::Fine if clean_up == CleanUp::Heals => {}
         Outcome::Fine => env.failures.pass_on(task.point, task.order, root),
         Outcome::NotOver(rest) => return Some(rest),
@@ -376,6 +376,22 @@ fn attempt(task: &mut Task, stream_state: &StreamState, runner: &mut Runner) -> 
             Outcome::Failed(Arc::new(failure(task, stream_state, Cause::Panic(panic_text(payload)))))
         }
     }
+}
+
+/// [`attempt`] in an engine that may note when the task starts, and have spans.
+#[cold]
+#[inline(never)]
+fn attempt_noted(task: &mut Task, stream_state: &StreamState, runner: &mut Runner, env: &Environment) -> Outcome {
+    if env.stamps {
+        task.stamp_start();
+    }
+    let inside = if env.spans { spans::enter(task, stream_state.key) } else { None };
+    let outcome = attempt(task, stream_state, runner);
+    if let (Outcome::Failed(_), Some(cold)) = (&outcome, task.cold()) {
+        cold.span.fail();
+    }
+    spans::leave(inside);
+    outcome
 }
 
 #[cold]

@@ -29,6 +29,7 @@ use crate::queue::node::{LINES, NodeBox};
 use crate::submit::commit_unordered::level_of;
 use crate::submit::state::{State, Undo};
 use crate::tasks::resource::Contents;
+use crate::tasks::spans::{Caller, InstructionSpan};
 use crate::tasks::task::{Action, CleanUp, Task, lines_of};
 
 /// What the caller learns of a submission.
@@ -37,6 +38,8 @@ pub(crate) struct Submitted {
     pub(crate) spans: SmallVec<[Span; 2]>,
     /// The claim that keeps its failures until they are asked for. `None` while nothing has ever failed in the engine.
     pub(crate) claim: Option<Arc<Claim>>,
+    /// While it is being submitted: where its submitter is. Instructions share it, so that none of them drops it under the submission lock.
+    pub(crate) caller: Option<Caller>,
 }
 
 impl Submitted {
@@ -85,6 +88,8 @@ pub(crate) struct Filled {
     at: Option<Instant>,
     /// Whether instructions that have nothing to run are stamped with it, too.
     stamps_all: bool,
+    /// Where the submitter is, if instructions have spans.
+    caller: Option<Caller>,
     /// The number of the last task with code that waiting callers may not run, if it was not reported to its stream yet, or 0.
     pub(crate) code: u64,
 }
@@ -126,7 +131,8 @@ impl State {
         if !at_once {
             self.order_all(list, env);
         }
-        let mut filled = Filled { bytes: 0, at, stamps_all: env.timeline.is_some(), code: 0 };
+        let mut filled =
+            Filled { bytes: 0, at, stamps_all: env.timeline.is_some(), caller: submitted.caller.clone(), code: 0 };
         let (mut lines, uses) = list.lines();
         let mut line = 0;
         while let Some(next) = lines.peek() {
@@ -428,6 +434,9 @@ impl State {
             }
             if let Some(submitted) = filled.at {
                 task.stamp(submitted);
+                if let Some(caller) = &filled.caller {
+                    task.cold_mut().span = InstructionSpan::of(caller);
+                }
             }
         } else if filled.stamps_all
             && let Some(submitted) = filled.at

@@ -141,6 +141,16 @@ pub(crate) enum Why {
 }
 
 impl Why {
+    /// What the caller waited for.
+    pub(crate) fn what(self) -> &'static str {
+        match self {
+            Why::Result(_) | Why::InVain => "a result",
+            Why::Room => "room",
+            Why::Memory => "memory",
+            Why::Section => "a section",
+        }
+    }
+
     pub(crate) fn text(self) -> &'static str {
         match self {
             Why::Result(_) | Why::InVain => "wait",
@@ -388,6 +398,6 @@ mod tests {
 
     #[test]
     fn an_instruction_in_a_list_is_small() {
-        assert!(size_of::<RanNote>() <= 96, "{} bytes: the documentation tells 30 MB", size_of::<RanNote>());
+        assert!(size_of::<RanNote>() <= 88, "{} bytes: the documentation tells 30 MB", size_of::<RanNote>());
     }
 }

@@ -8,7 +8,7 @@
 //! * [`memory`] has the regions of the devices and the pools over them; [`resource`] what the engine records of one tensor or
 //!   variable.
 //! * [`notes`] is what threads write down of the tasks that they run or hold, for stall reports; [`counters`] what profiles count; [`events`] what traces with times
-//!   show, and [`timeline`] what all threads share for these; [`memory_use`] how much memory is in use and whose it is.
+//!   show, and [`timeline`] what all threads share for these; [`memory_use`] how much memory is in use and whose it is; [`spans`] those of the crate `tracing`.
 
 pub(crate) mod counters;
 pub(crate) mod events;
@@ -17,6 +17,7 @@ pub(crate) mod memory_use;
 pub(crate) mod notes;
 pub(crate) mod resource;
 pub(crate) mod site;
+pub(crate) mod spans;
 pub(crate) mod task;
 pub(crate) mod timeline;
 pub(crate) mod view;

@@ -13,6 +13,7 @@ use streamvm_stream::{Point, StreamId};
 
 use crate::queue::node::{LINES, LINES_WITH_MORE, LINES_WITH_READS, value_offset};
 use crate::tasks::counters::Stamp;
+use crate::tasks::spans::InstructionSpan;
 use crate::tasks::view::Views;
 
 /// Priority level of an instruction: 0 is the most urgent.
@@ -130,8 +131,10 @@ pub(crate) struct ColdFields {
     pub(crate) clean_up: Option<CleanUp>,
     /// Counters of writes, which its success advances.
     pub(crate) versions: SmallVec<[Version; 1]>,
-    /// When it was submitted and started. Used only in an engine that profiles or is traced.
+    /// When it was submitted and started. Used only in an engine that profiles, is traced or has spans.
     stamp: Option<Stamp>,
+    /// In an engine that has spans.
+    pub(crate) span: InstructionSpan,
 }
 
 /// How a clean-up treats the failures of its inputs.
@@ -407,6 +410,7 @@ impl Task {
             host_waits.clear();
             let cold = &mut self.cold;
             (cold.record, cold.by_number, cold.by_event, cold.name, cold.clean_up) = (false, false, 0, None, None);
+            cold.span.end();
         }
         if has & VIEWS != 0 {
             self.views.clear();
