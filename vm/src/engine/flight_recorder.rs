@@ -137,7 +137,8 @@ mod tests {
     use crate::tasks::events::Passed;
 
     fn ended(count: u64) -> Noted {
-        let passed = |at| Passed { point: Point::new(StreamId(0), at), at, outcome: Ended::Fine, device: None };
+        let passed =
+            |at| Passed { point: Point::new(StreamId(0), at), at, outcome: Ended::Fine, root: None, device: None };
         Noted { passed: (0..count).map(passed).collect(), ..Noted::default() }
     }
 

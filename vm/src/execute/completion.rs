@@ -124,12 +124,12 @@ impl Completion {
         for (mut task, stream_state) in finished.drain(..) {
             state.decide(&task, &stream_state, env);
             if let Some((timeline, at)) = traced {
-                let outcome = run::ended(&task, env);
+                let (outcome, root) = run::ended(&task, env);
                 let device = state.times.remove(&(task.point.stream.0, task.point.seq));
-                timeline.completion.add(|list| list.push(Passed { point: task.point, at, outcome, device }));
+                timeline.completion.add(|list| list.push(Passed { point: task.point, at, outcome, root, device }));
             }
             if env.spans
-                && run::ended(&task, env) == Ended::Failed
+                && run::ended(&task, env).0 == Ended::Failed
                 && let Some(cold) = task.cold()
             {
                 cold.span.fail();

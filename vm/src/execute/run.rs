@@ -202,9 +202,9 @@ pub(crate) fn count_op(task: &mut Task, env: &Environment, context: &ContextHand
     if env.stamps
         && let Some(stamp) = task.take_stamp()
     {
-        let ended = ended(task, env);
+        let (ended, root) = ended(task, env);
         if let Some(timeline) = &env.timeline {
-            timeline.ran(context.events(), task, stamp, ended);
+            timeline.ran(context.events(), task, stamp, (ended, root));
         }
         if !env.profiles || !stamp.runs {
             return;
@@ -216,13 +216,13 @@ pub(crate) fn count_op(task: &mut Task, env: &Environment, context: &ContextHand
     }
 }
 
-/// How a task has ended, as far as is known.
-pub(crate) fn ended(task: &Task, env: &Environment) -> Ended {
+/// How a task has ended, as far as is known, and whose failure it passes on.
+pub(crate) fn ended(task: &Task, env: &Environment) -> (Ended, Option<Arc<Failure>>) {
     // A failure that a clean-up passes on is another instruction's failure.
     match env.failures.poison(std::iter::once(task.point)) {
-        Some(root) if root.point == task.point => Ended::Failed,
-        Some(_) => Ended::PassedOn,
-        None => Ended::Fine,
+        Some(root) if root.point == task.point => (Ended::Failed, None),
+        Some(root) => (Ended::PassedOn, Some(root)),
+        None => (Ended::Fine, None),
     }
 }
 

@@ -47,6 +47,8 @@ pub(crate) struct TimelineWriter<W: Write> {
     /// The names that these have.
     caller_names: HashSet<Box<str>>,
     streams: HashMap<StreamId, Stream>,
+    /// Of each device that runs commands later, how many instructions were launched and have not passed, as last told.
+    in_flight: HashMap<DeviceId, (Track, u64)>,
     pending: Track,
     bytes: Track,
     pools: HashMap<PoolName, PoolTracks>,
@@ -171,6 +173,7 @@ impl<W: Write> TimelineWriter<W> {
             caller_tracks: HashMap::new(),
             caller_names: HashSet::new(),
             streams,
+            in_flight: HashMap::new(),
             pending,
             bytes,
             pools: HashMap::new(),
@@ -308,7 +311,21 @@ impl<W: Write> TimelineWriter<W> {
         let callers = mem::take(&mut self.callers);
         let too_many = callers.len().saturating_sub(OPEN);
         callers.into_iter().enumerate().try_for_each(|(place, blocked)| self.blocked(blocked, place < too_many))?;
+        self.count_launched(until)?;
         Ok(is_any)
+    }
+
+    /// Shows how many instructions devices had at this time, where that has changed.
+    fn count_launched(&mut self, at: u64) -> io::Result<()> {
+        let streams = self.streams.values();
+        for (device, (track, told)) in &mut self.in_flight {
+            let of_device = streams.clone().filter(|stream| stream.key.device == *device);
+            let count = of_device.map(|stream| stream.launched.len() as u64).sum();
+            if std::mem::replace(told, count) != count {
+                self.writer.count(*track, at, count)?;
+            }
+        }
+        Ok(())
     }
 
     /// The number of a thread of the engine.
@@ -341,8 +358,8 @@ impl<W: Write> TimelineWriter<W> {
         pending: &[(StreamId, StalledInstruction)],
         facts: impl Fn(StreamId) -> Option<StreamFacts>,
     ) -> io::Result<()> {
-        self.taken = u64::MAX;
-        self.show(u64::MAX, &mut Noted::default(), &facts)?;
+        self.taken = time.1;
+        self.show(time.1, &mut Noted::default(), &facts)?;
         let open = mem::take(&mut self.open);
         open.into_iter().try_for_each(|over| self.waits(over, true))?;
         let callers = mem::take(&mut self.callers);
@@ -399,6 +416,10 @@ impl<W: Write> TimelineWriter<W> {
         };
         let runs = self.writer.track(&key.to_string(), Some(device))?;
         let waits = self.writer.track(&format!("{key} waits"), Some(device))?;
+        if launches && !self.in_flight.contains_key(&key.device) {
+            let counter = self.writer.counter("instructions in flight", "instructions", Some(device))?;
+            self.in_flight.insert(key.device, (counter, 0));
+        }
         let name = self.writer.text(&key.to_string());
         let (workers, ends, launched) = (HashMap::new(), Ends::default(), VecDeque::new());
         Ok(Stream { key, name, launches, runs, waits, workers, ends, free: 0, launched })
@@ -445,14 +466,14 @@ impl<W: Write> TimelineWriter<W> {
     }
 
     /// Shows an instruction that a device has finished, as far as the host has seen it.
-    fn passed(&mut self, Passed { point, at, outcome, device }: Passed) -> io::Result<()> {
+    fn passed(&mut self, Passed { point, at, outcome, root, device }: Passed) -> io::Result<()> {
         while let Some(stream) = self.streams.get_mut(&point.stream)
             && let Some(ran) = stream.launched.pop_front_if(|ran| ran.point.seq <= point.seq)
         {
             let could = stream.free.max(ran.submitted);
             let launched = ran.began.unwrap_or(ran.ended);
             let (waited, is_own) = (ran.waited.clone(), ran.point.seq == point.seq);
-            let ran = if is_own { Ran { outcome, ..ran } } else { ran };
+            let ran = if is_own { Ran { outcome, root: root.clone(), ..ran } } else { ran };
             let (track, on) = (stream.runs, stream.key.device);
             let known = waited.iter().filter_map(|point| self.end_of(*point)).max();
             let least = could.max(launched).max(known.unwrap_or(0)).min(at);
@@ -491,6 +512,10 @@ impl<W: Write> TimelineWriter<W> {
             (Ended::PassedOn, Some(_)) => Some("passed on a failure"),
         };
         arguments.extend(outcome.map(|outcome| ("outcome", Argument::Text(self.writer.text(outcome)))));
+        if let Some(root) = &ran.root {
+            let cause = format!("{} ({}) on {}", root.what, root.site, root.stream);
+            arguments.push(("cause", Argument::Text(self.writer.text(&cause))));
+        }
         let (name, begin) = (ran.name.text(), *began);
         let slice = Slice { track, name, begin, end: ended, arguments: &arguments, leaves: None, enters: &[] };
         self.writer.slice(&slice)?;
@@ -652,7 +677,7 @@ mod tests {
             let mut task = Task::empty();
             (task.point, task.order, task.what) = (Point::new(StreamId(0), seq), seq, "f");
             let (began, ended) = (10 * seq, 10 * seq + 5);
-            list.add(&task, Times { submitted: began, began: Some(began), ended }, Ended::Fine);
+            list.add(&task, Times { submitted: began, began: Some(began), ended }, Ended::Fine, None);
             noted.blocked.push(Blocked {
                 why: Why::Result(task.point),
                 thread: std::thread::current().id(),
@@ -672,6 +697,27 @@ mod tests {
         assert_eq!((writer.arrows, writer.held.len(), writer.callers.len()), (count, 0, 0));
     }
 
+    #[test]
+    fn an_instruction_is_in_flight_from_its_launch_until_it_has_passed() {
+        let mut task = Task::empty();
+        (task.point, task.order, task.what) = (Point::new(StreamId(0), 1), 1, "f");
+        let mut list = RanList::default();
+        list.add(&task, Times { submitted: 40, began: Some(50), ended: 60 }, Ended::Fine, None);
+        let launched = Noted { ran: vec![("a thread".to_owned(), list)], ..Noted::default() };
+        let passed = Passed { point: task.point, at: 250, outcome: Ended::Fine, root: None, device: None };
+        let passed = Noted { passed: vec![passed], ..Noted::default() };
+        let device = DeviceId::cuda(0);
+        let key = StreamKey::new(device, StreamType::Compute, 0);
+        let facts = |_| Some(StreamFacts { key, launches: true });
+        let mut writer = TimelineWriter::new(Vec::new()).expect("a vector takes it");
+        let looks = [(100, launched), (200, Noted::default()), (300, passed), (400, Noted::default())];
+        let counts = looks.map(|(now, mut noted)| {
+            writer.show(now, &mut noted, facts).expect("a vector takes it");
+            writer.in_flight.get(&device).map(|(_, count)| *count)
+        });
+        assert_eq!(counts, [None, Some(1), Some(1), Some(0)]);
+    }
+
     /// The host looks once at a hundred kernels, soon after the last, which it launched when the device was free: so it knows the device's clock well, for the first kernel, too.
     #[test]
     fn kernels_that_the_host_sees_at_once_stand_where_they_ran() {
@@ -682,10 +728,16 @@ mod tests {
             let mut task = Task::empty();
             (task.point, task.order, task.what) = (Point::new(StreamId(0), seq), seq, "f");
             let launched = if seq < 100 { 1_000 + seq } else { end(seq) - 920 };
-            list.add(&task, Times { submitted: 900, began: Some(launched), ended: launched + 1 }, Ended::Fine);
+            list.add(&task, Times { submitted: 900, began: Some(launched), ended: launched + 1 }, Ended::Fine, None);
             let device = |host: u64| host + 500_000;
             let device = DeviceTimes { start: device(end(seq) - 900), end: device(end(seq)), launched, zero };
-            noted.passed.push(Passed { point: task.point, at: seen, outcome: Ended::Fine, device: Some(device) });
+            noted.passed.push(Passed {
+                point: task.point,
+                at: seen,
+                outcome: Ended::Fine,
+                root: None,
+                device: Some(device),
+            });
         }
         noted.ran.push(("a thread".to_owned(), list));
         let key = StreamKey::new(DeviceId::cuda(0), StreamType::Compute, 0);

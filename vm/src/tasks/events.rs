@@ -9,7 +9,7 @@ use std::thread::ThreadId;
 
 use smallvec::SmallVec;
 use streamvm_ep::Site;
-use streamvm_instructions::Kind;
+use streamvm_instructions::{Failure, Kind};
 use streamvm_stream::Point;
 
 use crate::sync::{Mutex, unpoisoned};
@@ -93,11 +93,13 @@ impl Noted {
 }
 
 /// The host has seen that a device has finished an instruction. Times are in nanoseconds since the engine was built, as in all events.
-#[derive(Copy, Clone)]
+#[derive(Clone)]
 pub(crate) struct Passed {
     pub(crate) point: Point,
     pub(crate) at: u64,
     pub(crate) outcome: Ended,
+    /// The failure that it passes on.
+    pub(crate) root: Option<Arc<Failure>>,
     /// When the device ran it, by the device's clock.
     pub(crate) device: Option<DeviceTimes>,
 }
@@ -186,6 +188,8 @@ pub(crate) struct RanList {
     waited: Vec<Point>,
     /// The names of those whose names are no constants.
     names: Vec<Box<str>>,
+    /// The failures that others pass on.
+    roots: Vec<Arc<Failure>>,
 }
 
 /// An instruction in a list, without what the list has apart.
@@ -220,6 +224,8 @@ pub(crate) struct Ran {
     pub(crate) began: Option<u64>,
     pub(crate) ended: u64,
     pub(crate) outcome: Ended,
+    /// The failure that it passes on.
+    pub(crate) root: Option<Arc<Failure>>,
     /// What it waited for.
     pub(crate) waited: SmallVec<[Point; 2]>,
     /// Which of the first 32 of these it waited for only because it overwrites what they use, one bit each.
@@ -241,7 +247,15 @@ impl List for RanList {
 
 impl RanList {
     /// Adds a task that the thread has just run, launched or skipped.
-    pub(crate) fn add(&mut self, task: &Task, Times { submitted, began, ended }: Times, outcome: Ended) {
+    pub(crate) fn add(
+        &mut self,
+        task: &Task,
+        Times { submitted, began, ended }: Times,
+        outcome: Ended,
+        root: Option<Arc<Failure>>,
+    ) {
+        debug_assert_eq!(root.is_some(), outcome == Ended::PassedOn, "a failure is passed on");
+        self.roots.extend(root);
         let own = task.own_name();
         self.names.extend(own.map(Box::from));
         let waited = task.waited();
@@ -265,6 +279,7 @@ impl RanList {
         self.notes.clear();
         self.waited.clear();
         self.names.clear();
+        self.roots.clear();
     }
 
     /// Whether its memory is little enough to keep it for what may come.
@@ -274,7 +289,7 @@ impl RanList {
 
     /// Takes all instructions out, and keeps the memory of the list.
     pub(crate) fn drain(&mut self, mut each: impl FnMut(Ran)) {
-        let (mut waited, mut names) = (&self.waited[..], self.names.drain(..));
+        let (mut waited, mut names, mut roots) = (&self.waited[..], self.names.drain(..), self.roots.drain(..));
         for note in self.notes.drain(..) {
             let (own, rest) = waited.split_at(note.waited as usize);
             waited = rest;
@@ -289,11 +304,12 @@ impl RanList {
                 began: Some(note.began).filter(|began| *began != NEVER),
                 ended,
                 outcome,
+                root: if outcome == Ended::PassedOn { roots.next() } else { None },
                 waited: SmallVec::from_slice(own),
                 overwrites,
             });
         }
-        drop(names);
+        drop((names, roots));
         self.waited.clear();
     }
 }
@@ -372,7 +388,7 @@ mod tests {
                 cold.waited.extend(waited.iter().map(|seq| Point::new(StreamId(1), *seq)));
             }
             let times = Times { submitted: 1, began: seq.is_multiple_of(2).then_some(2), ended: 3 };
-            events.add(|list| list.add(&task, times, Ended::Fine));
+            events.add(|list| list.add(&task, times, Ended::Fine, None));
         };
         let expected = |rows: &[(u64, &str, &[u64])]| -> Vec<(u64, String, Vec<u64>)> {
             rows.iter().map(|(seq, name, waited)| (*seq, (*name).to_owned(), waited.to_vec())).collect()

@@ -4,9 +4,11 @@
 //! What threads run is in lists of their own ([`Events`]). Submissions note under their own lock what they submit and the use of memory.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Instant;
 
 use streamvm_ep::Site;
+use streamvm_instructions::Failure;
 
 use crate::sync::{Mutex, Receiver, Sender, channel, unpoisoned};
 use crate::tasks::counters::{Ended, Stamp};
@@ -114,10 +116,16 @@ impl Timeline {
     }
 
     /// Notes in `events` that a task was just run, launched or skipped.
-    pub(crate) fn ran(&self, events: &Events<RanList>, task: &Task, stamp: Stamp, outcome: Ended) {
+    pub(crate) fn ran(
+        &self,
+        events: &Events<RanList>,
+        task: &Task,
+        stamp: Stamp,
+        (outcome, root): (Ended, Option<Arc<Failure>>),
+    ) {
         let (submitted, began) = (self.at(stamp.submitted), stamp.started.map(|started| self.at(started)));
         let times = Times { submitted, began, ended: self.now() };
-        events.add(|list| list.add(task, times, outcome));
+        events.add(|list| list.add(task, times, outcome, root));
     }
 
     /// Notes that this thread was blocked, from `began` until now.
