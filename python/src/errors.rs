@@ -49,6 +49,7 @@ pub(crate) fn exception(py: Python<'_>, error: &Error, site: Option<Site>) -> Py
         Error::Device { error: streamvm::ep::Error::DeviceLost { .. }, .. } => "DeviceLostError",
         Error::OutOfMemory { .. } => "OutOfMemoryError",
         Error::Shutdown { .. } | Error::Forked { .. } => "ClosedError",
+        Error::Lent { .. } => "LentError",
         Error::Stalled { .. } => "StalledError",
         Error::WouldDeadlock { .. } => "DeadlockError",
         Error::Build { error: BuildError::DTypes { .. }, .. } => "DTypeError",

@@ -13,6 +13,7 @@
 //! | `indexing` | keys in brackets, as views |
 //! | `callbacks` | Python functions that are called once a tensor is there |
 //! | `elements` | elements from and to NumPy arrays |
+//! | `dlpack` | memory for other libraries, without a copy |
 //! | `functions` | Python functions as instructions |
 //! | `programs` | recorded functions |
 //! | `ranks` | the class `Group` |
@@ -24,6 +25,7 @@ use pyo3::prelude::*;
 mod axes;
 mod callbacks;
 mod caller;
+mod dlpack;
 mod dtypes;
 mod elements;
 mod engine;

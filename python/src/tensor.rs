@@ -14,7 +14,7 @@ use crate::callbacks::Callback;
 use crate::dtypes::{AnyDType, PyDType, is_integer, is_signed};
 use crate::engine::{Engine, Number, PyVm, place_named, seconds};
 use crate::operators::{binary, chosen, converted, in_place, of_dtype};
-use crate::{elements, errors, indexing, waiting};
+use crate::{dlpack, elements, errors, indexing, waiting};
 
 /// A tensor: elements of one dtype in a shape, on a device. Calls return at once, and the engine computes the elements; reading them waits.
 ///
@@ -170,21 +170,23 @@ impl PyTensor {
         }
     }
 
-    /// The elements for another array library, in the memory of the CPU: a copy. Waits for them.
+    /// The elements for another array library, which may only read them: in the memory of the tensor, which nothing can change while the library has them. A copy of its own for `copy=True`, on another
+    /// device, and for a library that does not know version 1 of DLPack. Waits for the elements.
     #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
     fn __dlpack__<'py>(
-        slf: Bound<'py, PyTensor>,
-        stream: Option<Bound<'py, PyAny>>,
-        max_version: Option<Bound<'py, PyAny>>,
-        dl_device: Option<Bound<'py, PyAny>>,
+        &self,
+        py: Python<'py>,
+        stream: Option<i64>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("streamvm._dlpack")?.call_method1("exported", (slf, stream, max_version, dl_device, copy))
+        dlpack::capsule(py, self, &dlpack::Wanted { stream, max_version, device: dl_device, copy })
     }
 
-    /// The CPU, in the numbers of DLPack.
+    /// The device, in the numbers of DLPack.
     fn __dlpack_device__(&self) -> (i32, i32) {
-        (1, 0)
+        dlpack::device(&self.tensor)
     }
 
     /// The only element, as a number of Python. Waits for it.

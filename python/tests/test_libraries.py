@@ -1,4 +1,4 @@
-"""Other libraries: DLPack with NumPy, and libraries that work with any array of the standard."""
+"""Libraries that work with any array of the standard."""
 
 from __future__ import annotations
 
@@ -16,60 +16,6 @@ from scipy import cluster, integrate, signal, special, stats  # noqa: E402
 from sklearn import metrics, preprocessing  # noqa: E402
 
 import streamvm as sv  # noqa: E402
-
-NAMES = [
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-]
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("shape", [(), (0,), (2, 0), (3, 4)])
-def test_numpy_takes_tensors_and_gives_arrays_by_dlpack(name: str, shape: tuple[int, ...]) -> None:
-    array = np.asarray(np.arange(np.prod(shape, dtype=int)).reshape(shape) % 2, dtype=name)
-    tensor = sv.from_dlpack(array)
-    assert (str(tensor.dtype), tensor.shape) == (name, shape)
-    back = np.from_dlpack(tensor)
-    assert back.dtype == array.dtype and np.array_equal(back, array)
-    tensor[...] = True if name == "bool" else 1
-    assert np.array_equal(back, array), "nothing is shared"
-    assert np.array_equal(sv.from_dlpack(tensor).numpy(), np.ones_like(array))
-
-
-def test_arrays_with_gaps_and_without_leave_to_write() -> None:
-    array = np.arange(12).reshape(3, 4)
-    array.flags.writeable = False
-    assert np.array_equal(sv.from_dlpack(array[::2, ::-1]).numpy(), array[::2, ::-1])
-    view = sv.asarray(array).T[1:]
-    assert np.array_equal(np.from_dlpack(view), array.T[1:])
-    kept = np.from_dlpack(sv.asarray(array) + 1)
-    assert np.array_equal(kept, array + 1), "it outlives the tensor"
-
-
-def test_what_dlpack_cannot_give() -> None:
-    tensor = sv.ones((2,))
-    assert tensor.__dlpack_device__() == (1, 0)
-    for asked in ({"copy": False}, {"dl_device": (2, 0)}, {"stream": 1}):
-        with pytest.raises(BufferError):
-            tensor.__dlpack__(**asked)
-    assert tensor.__dlpack__(max_version=(1, 0), dl_device=(1, 0), copy=True) is not None
-    with pytest.raises(TypeError, match="bfloat16"):
-        np.from_dlpack(sv.ones((2,), dtype=sv.bfloat16))
-    with pytest.raises(ValueError, match="always copied"):
-        sv.from_dlpack(tensor, copy=False)
-    with pytest.raises((TypeError, AttributeError)):
-        sv.from_dlpack([1, 2])
-
 
 # On columns and rows of these; what a library gives is compared with what it gives for the arrays.
 SCIPY: dict[str, Callable[[Any], Any]] = {

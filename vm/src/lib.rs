@@ -102,6 +102,7 @@ mod execute;
 mod functions;
 #[cfg(all(test, target_os = "linux", not(any(loom, shuttle))))]
 mod growth_tests;
+mod lent;
 mod mode;
 mod new_tensors;
 mod observe;
@@ -126,6 +127,7 @@ pub use critical_section::CriticalSection;
 pub use engine::profile::Profile;
 pub use engine::worker_sets::{Pool, PoolConfig};
 pub use functions::{Bulk, OnComplete, Operator, Pusher};
+pub use lent::Lent;
 pub use mode::Mode;
 pub use observe::stall_report::StallReport;
 pub use programs::{Executable, Fetches, Jit, StepTime, Watch, WatchedStep};

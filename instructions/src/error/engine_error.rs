@@ -156,6 +156,20 @@ pub enum Error {
         /// Where the caller issued it.
         site: Site,
     },
+    /// An instruction writes or releases a tensor whose memory is lent to code outside of the engine, such as another library.
+    #[error(
+        "{} writes {operand}, whose memory is lent to be read; drop what reads it, such as the array of another library, or write a copy", told(*line, what, *site)
+    )]
+    Lent {
+        /// The line of the list.
+        line: usize,
+        /// The instruction.
+        what: String,
+        /// The tensor, in words.
+        operand: String,
+        /// Where the caller issued it.
+        site: Site,
+    },
     /// A tensor or variable belongs to another engine.
     #[error(
         "{} uses {operand} of another engine; copy the values of a tensor over, and make a variable of this engine", told(*line, what, *site)
@@ -511,6 +525,7 @@ impl Error {
             Error::Unordered { line, .. }
             | Error::NeverWritten { line, .. }
             | Error::Released { line, .. }
+            | Error::Lent { line, .. }
             | Error::Foreign { line, .. }
             | Error::WaitsForLater { line, .. }
             | Error::TooManyStreams { line, .. }

@@ -16,6 +16,7 @@ fn every_error_with_a_line_is_mapped_to_the_line_of_the_list_that_was_given() {
             Error::Unordered { line, what: what.clone(), stream, site },
             Error::NeverWritten { line, what: what.clone(), operand: what.clone(), site },
             Error::Released { line, what: what.clone(), operand: what.clone(), site },
+            Error::Lent { line, what: what.clone(), operand: what.clone(), site },
             Error::Foreign { line, operand: what.clone(), what, site },
             Error::WaitsForLater { line, target, site },
             Error::TooManyStreams { line, stream, most: 0 },

@@ -37,6 +37,10 @@ class ClosedError(Error):
     """The engine takes nothing more: it was closed, or this process was forked from the one that made it."""
 
 
+class LentError(UsageError, BufferError):
+    """A tensor cannot be changed while another library reads its memory."""
+
+
 class StalledError(Error):
     """Pending work cannot go on."""
 

@@ -1,6 +1,7 @@
 //! Memory and what it holds: where it comes from, when it is used again, copies, random numbers.
 
 mod kept;
+mod lent;
 mod memory;
 mod random_numbers;
 mod reuse;

@@ -91,14 +91,14 @@ pub(crate) struct Remains {
     outcomes: HashMap<ResourceId, Error>,
 }
 
-/// A reference to the engine for the length of one call through a handle.
+/// A reference to the engine for the length of one call through a handle, or for as long as memory is lent.
 ///
 /// In a forked child the reference is leaked: it may be the last, and an engine must not be dropped where its threads do not
 /// exist. `Vm` does the same.
-struct EngineGuard(Option<Arc<Engine>>);
+pub(crate) struct EngineGuard(Option<Arc<Engine>>);
 
 impl EngineGuard {
-    fn of(engine: &Arc<Engine>) -> EngineGuard {
+    pub(crate) fn of(engine: &Arc<Engine>) -> EngineGuard {
         EngineGuard(Some(engine.clone()))
     }
 }

@@ -234,6 +234,7 @@ impl State {
         let refused = |error| refused(line, instruction, u, error);
         let never_written = || refused(|line, what, operand, site| Error::NeverWritten { line, what, operand, site });
         let released = || refused(|line, what, operand, site| Error::Released { line, what, operand, site });
+        let lent = || refused(|line, what, operand, site| Error::Lent { line, what, operand, site });
         let foreign = |_| -> Box<Obstacle> {
             let what = instruction.kind.name().to_owned();
             u.resource().foreign(line, what, u.described(), instruction.site).into()
@@ -261,6 +262,8 @@ impl State {
         };
         match (&instruction.kind, known.contents) {
             (_, Contents::Released) => return Err(released()),
+            (kind, Contents::Lent(_)) if u.access().writes() || matches!(kind, Kind::Release) => return Err(lent()),
+            (_, Contents::Lent(_)) => {}
             (Kind::Release, before) => {
                 known.contents = Contents::Released;
                 resource.note_written(env.me, false);

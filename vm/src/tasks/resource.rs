@@ -9,6 +9,9 @@ pub(crate) enum Contents {
     Fresh,
     /// Something was written.
     Written,
+    /// Something was written, and so many [`Lent`](crate::Lent)s of code outside of the engine may read it. Nothing may write it. Its handles say that it is not known to be written, so that
+    /// each submission looks here.
+    Lent(usize),
     /// Its memory was given back; only handles are left.
     Released,
 }

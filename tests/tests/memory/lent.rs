@@ -1,0 +1,189 @@
+//! Memory that is lent to code outside of the engine: nothing writes it meanwhile, and it stays.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use streamvm::ep::Op;
+use streamvm::program::CompileOptions;
+use streamvm::{DType, Error, InstructionsBuilder, Lent, Mode, Params, Tensor, Vm};
+use streamvm_tests::{CPU, engines, on_device};
+
+/// The elements of what is lent, which has no gaps.
+fn elements(lent: &Lent) -> Vec<f32> {
+    assert!(lent.tensor().layout().is_contiguous());
+    // SAFETY: nothing writes them while they are lent, and they are in memory of the host.
+    unsafe { std::slice::from_raw_parts(lent.as_ptr().cast::<f32>(), lent.tensor().numel()) }.to_vec()
+}
+
+fn submitted(vm: &Vm, fill: impl FnOnce(&mut InstructionsBuilder) -> Result<(), Error>) -> Result<(), Error> {
+    let mut b = InstructionsBuilder::new();
+    fill(&mut b)?;
+    vm.submit(b.finish())?.wait()
+}
+
+#[test]
+fn what_is_lent_is_written_and_stays_as_it_is() -> Result<(), Error> {
+    for (name, vm) in engines() {
+        let x = on_device(&vm, &[1.0, 2.0, 3.0, 4.0]);
+        let slow = |context: &mut streamvm::FnContext<'_>| {
+            std::thread::sleep(Duration::from_millis(20));
+            context.writes.take::<f32>(0)?.iter_mut().for_each(|x| *x *= 10.0);
+            Ok(())
+        };
+        vm.call_fn("slow", CPU, [x.update()], slow)?;
+        let lent = [vm.lend(&x)?, vm.lend(&x.slice(0, 1..3)?)?];
+        assert_eq!(lent.each_ref().map(elements), [vec![10.0, 20.0, 30.0, 40.0], vec![20.0, 30.0]], "{name}");
+        let y = on_device(&vm, &[5.0; 4]);
+        type Write = fn(&Vm, &Tensor, &Tensor) -> Result<(), Error>;
+        let writes: [(&str, Write); 7] = [
+            ("fill", |_, x, _| x.fill(0.0)),
+            ("add", |_, x, y| x.add_assign(y)),
+            ("copy", |_, x, y| x.copy_from(y)),
+            ("a view", |_, x, _| x.slice(0, 0..1)?.fill(0.0)),
+            ("a list", |vm, x, y| submitted(vm, |b| b.op_into(Op::Relu, &[y], Params::default(), x))),
+            ("release", |vm, x, _| {
+                submitted(vm, |b| {
+                    b.release(x);
+                    Ok(())
+                })
+            }),
+            ("f", |vm, x, _| vm.call_fn("f", CPU, [x.write()], |_| Ok(())).map(drop)),
+        ];
+        for lent in lent {
+            for (what, write) in writes {
+                let refused = write(&vm, &x, &y);
+                assert!(matches!(refused, Err(Error::Lent { .. })), "{name}, {what}: {refused:?}");
+            }
+            assert_eq!((&x + &y)?.to_vec::<f32>()?, [15.0, 25.0, 35.0, 45.0], "{name}: it is read");
+            assert_eq!(elements(&lent)[0], if lent.tensor().numel() == 4 { 10.0 } else { 20.0 }, "{name}");
+        }
+        for (what, write) in &writes[..5] {
+            write(&vm, &x, &y).unwrap_or_else(|error| panic!("{name}, {what}: {error}"));
+        }
+        assert_eq!(x.to_vec::<f32>()?, [5.0; 4], "{name}");
+    }
+    Ok(())
+}
+
+/// A list is refused as a whole.
+#[test]
+fn a_list_that_writes_what_is_lent_does_nothing() -> Result<(), Error> {
+    let vm = Vm::builder().build()?;
+    let (x, y) = (on_device(&vm, &[1.0]), on_device(&vm, &[2.0]));
+    let lent = vm.lend(&x)?;
+    let refused = submitted(&vm, |b| {
+        b.fill(&y, 7.0)?;
+        b.fill(&x, 7.0)
+    });
+    let Err(error @ Error::Lent { line: 1, .. }) = refused else { panic!("{refused:?}") };
+    let text = error.to_string();
+    assert!(text.contains("fill") && text.contains("lent.rs:") && text.contains("drop what reads it"), "{text}");
+    assert_eq!((y.to_vec::<f32>()?, elements(&lent)), (vec![2.0], vec![1.0]));
+    Ok(())
+}
+
+#[test]
+fn a_program_reads_what_is_lent_and_does_not_write_it() -> Result<(), Error> {
+    let vm = Vm::builder().build()?;
+    let (state, x) = (on_device(&vm, &[1.0, 2.0]), on_device(&vm, &[3.0, 4.0]));
+    let program = vm.record("counts", |r| {
+        let (state, x) = (r.parameter("state", &state)?, r.feed("x", CPU, DType::F32, &[2])?);
+        r.fetch("y", &(&x * 2.0)?)?;
+        state.add_assign(&x)
+    })?;
+    let executable = vm.compile(program, &[("state", &state)], &CompileOptions::default())?;
+    let lent = vm.lend(&x)?;
+    assert_eq!(executable.run(&[("x", &x)])?["y"].to_vec::<f32>()?, [6.0, 8.0]);
+    drop(lent);
+    let lent = vm.lend(&state)?;
+    assert_eq!(elements(&lent), [4.0, 6.0]);
+    let refused = executable.run(&[("x", &x)]).map(|_| ());
+    assert!(matches!(refused, Err(Error::Lent { .. })), "{refused:?}");
+    assert_eq!(elements(&lent), [4.0, 6.0]);
+    drop(lent);
+    executable.run(&[("x", &x)])?;
+    assert_eq!(state.to_vec::<f32>()?, [7.0, 10.0]);
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_lent_is_told() -> Result<(), Error> {
+    let vm = Vm::builder().build()?;
+    let new = InstructionsBuilder::new().allocate(CPU, DType::F32, &[2])?;
+    assert!(matches!(vm.lend(&new).map(drop), Err(Error::NeverWritten { .. })));
+    let other = Vm::builder().build()?;
+    assert!(matches!(other.lend(&on_device(&vm, &[1.0])).map(drop), Err(Error::Foreign { .. })));
+    let released = on_device(&vm, &[1.0]);
+    submitted(&vm, |b| {
+        b.release(&released);
+        Ok(())
+    })?;
+    assert!(matches!(vm.lend(&released).map(drop), Err(Error::Released { .. })));
+    let failed = on_device(&vm, &[1.0]);
+    vm.call_fn("fails", CPU, [failed.write()], |_| Err("no".into()))?;
+    assert!(matches!(vm.lend(&failed).map(drop), Err(Error::Failed(_))));
+    failed.fill(2.0)?;
+    assert_eq!(elements(&vm.lend(&failed)?), [2.0], "nothing of the failure is left");
+    let nothing = vm.full(CPU, DType::F32, &[0, 3], 1.0)?;
+    assert_eq!(vm.lend(&nothing)?.tensor().numel(), 0);
+    nothing.fill(2.0)?;
+    assert!(matches!(
+        vm.call_fn("inside", CPU, [], {
+            let (vm, x) = (vm.clone(), failed.clone());
+            move |_| {
+                assert!(matches!(vm.lend(&x).map(drop), Err(Error::WouldDeadlock { .. })));
+                Ok(())
+            }
+        })?
+        .wait(),
+        Ok(())
+    ));
+    Ok(())
+}
+
+#[test]
+fn memory_stays_while_it_is_lent() -> Result<(), Error> {
+    for mode in [Mode::Threaded, Mode::Inline, Mode::Simulated { seed: 3 }] {
+        let vm = Vm::builder().mode(mode).build()?;
+        let lent = vm.lend(&(&on_device(&vm, &[1.0; 1000]) + 1.0)?)?;
+        // Others do not get it, nor does the device.
+        for number in 0..50 {
+            assert_eq!(on_device(&vm, &[number as f32; 1000]).to_vec::<f32>()?[999], number as f32);
+        }
+        vm.empty_cache();
+        assert_eq!(elements(&lent), [2.0; 1000], "{mode:?}");
+        vm.shutdown(Duration::from_secs(60))?;
+        assert_eq!(elements(&lent), [2.0; 1000], "{mode:?}");
+        std::thread::spawn(move || drop(lent)).join().expect("any thread drops it");
+    }
+    Ok(())
+}
+
+/// No write comes between the end of the wait and the use of the memory.
+#[test]
+fn threads_lend_what_others_write() -> Result<(), Error> {
+    let vm = Vm::builder().build()?;
+    let x = on_device(&vm, &[0.0; 64]);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        for _ in 0..2 {
+            threads.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    match x.add_assign(1.0) {
+                        Ok(()) | Err(Error::Lent { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            });
+        }
+        for _ in 0..300 {
+            let lent = vm.lend(&x).expect("it is written");
+            let first = elements(&lent);
+            std::thread::yield_now();
+            assert_eq!(elements(&lent), first);
+            assert!(first.iter().all(|it| *it == first[0]), "{first:?}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    Ok(())
+}
