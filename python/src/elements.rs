@@ -1,4 +1,4 @@
-//! Elements from and to NumPy arrays, copied: the engine writes a tensor later than the call that says so, and nothing would keep a reader of its memory from seeing that.
+//! Elements from and to NumPy arrays, copied: the engine reads and writes a tensor later than the call that says so.
 
 use std::time::Duration;
 

@@ -133,7 +133,7 @@ impl VmBuilder {
             keeps_waited: observer.is_some() || trace.is_some(),
             observer,
             profiles: self.profiles,
-            stamps: self.profiles || trace.is_some() || self.spans,
+            stamps: self.profiles || trace.is_some(),
             spans: self.spans,
             timeline: trace.as_ref().map(|trace| Timeline::new(trace.name.clone())),
             closed: AtomicBool::new(false),

@@ -228,10 +228,13 @@ impl VmBuilder {
         self
     }
 
-    /// Gives instructions spans of the crate [`tracing`](https://docs.rs/tracing), for its subscribers and those of OpenTelemetry. Each instruction that has something to run gets a span
-    /// `instruction` (target `streamvm`, level `INFO`; fields `op`, `stream`, `number`, `line`, and `failed` if it has), for the subscriber and within the span in which the thread was that submitted it. It
-    /// begins when a thread begins to run or launch the instruction, and ends once that has passed; while it runs, its own spans and events are within it. A thread that waits is in a span `wait`, with
-    /// `for` and `line`. Costs what a [trace](VmBuilder::trace) does, and what the subscriber takes. Default: off.
+    /// Gives instructions spans of the crate [`tracing`](https://docs.rs/tracing), for its subscribers and those of OpenTelemetry. Each instruction that runs something gets a span `instruction`
+    /// (target `streamvm`, level `INFO`; fields `op`, `stream`, `number`, `line`, and `failed` if it has). It belongs to the subscriber, and is a child of the span, that the submitting thread had at the
+    /// submission. It begins when a thread begins to run or launch the instruction, and ends once that has passed. What a function says before it returns is within it; a skipped instruction has none, and
+    /// a bulk has one. A thread that waits is in a span `wait`, with `for` and `line`.
+    ///
+    /// The engine calls the subscriber on its threads, four times or more for each instruction, and without any lock that a submission takes; a panic of it is logged. Waiting callers then run no
+    /// instructions. Default: off.
     #[cfg(feature = "tracing")]
     #[must_use]
     pub fn spans(mut self, on: bool) -> VmBuilder {

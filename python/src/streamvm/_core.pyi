@@ -60,7 +60,7 @@ class Tensor:
     def __dlpack__(
         self,
         *,
-        stream: Any = None,
+        stream: int | None = None,
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: builtins.bool | None = None,

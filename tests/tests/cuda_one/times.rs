@@ -125,7 +125,7 @@ fn a_trace_with_times_has_those_of_the_device() -> Result<(), Error> {
         let compute = report.streams.iter().find(|it| it.stream == "compute@cuda:0:0").expect("it computed");
         assert!((60_000_000..200_000_000).contains(&compute.busy_ns), "{mode:?}: {report}");
         let [clock] = &report.clocks[..] else { panic!("{mode:?}: {report}") };
-        assert!(clock.device == "cuda:0" && clock.error_ns < 50_000_000, "{mode:?}: {report}");
+        assert!(clock.device == "cuda:0" && clock.error_ns < 200_000_000, "{mode:?}: {report}");
         assert_eq!(driver.leaks(), "");
     }
     Ok(())

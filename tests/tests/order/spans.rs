@@ -1,4 +1,4 @@
-//! Spans of the crate `tracing`: instructions are within the span of their submitter, on whatever thread they run, and no lock is held while a subscriber is called.
+//! Spans of the crate `tracing`: instructions are within the span of their submitter, on whatever thread they run, and a subscriber may ask the engine whenever it is called.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
@@ -10,7 +10,7 @@ use streamvm_tests::{CPU, within};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
-use tracing::{Event, Metadata, Subscriber, info, info_span};
+use tracing::{Event, Metadata, Subscriber, error, error_span, info, info_span};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry;
@@ -42,14 +42,14 @@ struct Notes(Arc<Inner>);
 struct Inner {
     /// By the order of their begins.
     spans: Mutex<BTreeMap<u64, Told>>,
+    /// Of the spans that are open, their places there.
+    places: Mutex<HashMap<u64, u64>>,
     calls: AtomicU64,
     asked: OnceLock<Vm>,
-    /// Panic at each call about an instruction.
-    panics: bool,
+    /// Panic at this call about an instruction, and at each later one.
+    panics_at: Option<u64>,
+    about_instructions: AtomicU64,
 }
-
-/// The place of a span in [`Inner::spans`].
-struct Place(u64);
 
 impl Notes {
     /// Called for a span.
@@ -58,7 +58,9 @@ impl Notes {
         if let Some(vm) = self.0.asked.get() {
             let _stats = vm.stats();
         }
-        assert!(!(self.0.panics && name == "instruction"), "a subscriber that cannot");
+        let Some(first) = self.0.panics_at.filter(|_| name == "instruction") else { return };
+        let call = self.0.about_instructions.fetch_add(1, Ordering::Relaxed);
+        assert!(call < first, "a subscriber that cannot");
     }
 
     fn change<S: Subscriber + for<'l> LookupSpan<'l>>(
@@ -69,7 +71,13 @@ impl Notes {
     ) {
         let span = ctx.span(id).expect("it has begun");
         self.called(span.name());
-        let place = span.extensions().get::<Place>().expect("it was noted").0;
+        self.told(id, change);
+    }
+
+    fn told(&self, id: &Id, change: impl FnOnce(&mut Told)) {
+        let place = self.0.places.lock().expect("nobody panics with it").get(&id.into_u64()).copied();
+        // Its begin has panicked.
+        let Some(place) = place else { return };
         change(self.0.spans.lock().expect("nobody panics with it").get_mut(&place).expect("it was noted"));
     }
 
@@ -109,7 +117,7 @@ impl<S: Subscriber + for<'l> LookupSpan<'l>> Layer<S> for Notes {
         attributes.record(&mut told);
         let mut spans = self.0.spans.lock().expect("nobody panics with it");
         let place = spans.len() as u64;
-        span.extensions_mut().insert(Place(place));
+        self.0.places.lock().expect("nobody panics with it").insert(id.into_u64(), place);
         spans.insert(place, told);
     }
 
@@ -120,8 +128,9 @@ impl<S: Subscriber + for<'l> LookupSpan<'l>> Layer<S> for Notes {
     fn on_event(&self, event: &Event<'_>, ctx: Context<'_, S>) {
         let mut said = Told::default();
         event.record(&mut said);
+        // Said by a function, which would fail with a panic.
         if let Some(span) = ctx.event_span(event) {
-            self.change(&span.id(), &ctx, |told| told.events.push(said.fields["message"].clone()));
+            self.told(&span.id(), |told| told.events.push(said.fields["message"].clone()));
         }
     }
 
@@ -194,12 +203,13 @@ fn instructions_are_within_the_span_of_their_submitter() -> Result<(), Error> {
         }
         let [says, ..] = &told[..] else { unreachable!() };
         assert_eq!((&says.events[..], &*says.fields["number"]), (&["hello".to_owned()][..], "1"), "{mode}: {told:?}");
+        let thread = if mode == "threaded" { "cpu:0.0" } else { "" };
+        assert_eq!(says.threads, [thread], "{mode}: {told:?}");
         assert!(says.fields["line"].contains(&format!("spans.rs:{LINE}:")), "{mode}: {LINE}: {told:?}");
     }
     Ok(())
 }
 
-/// The span of an instruction of a device that runs commands later is open until it has passed.
 #[test]
 fn launched_instructions_have_spans() -> Result<(), Error> {
     let notes = Notes::default();
@@ -238,37 +248,56 @@ fn asynchronous_functions_have_one_span() -> Result<(), Error> {
         vm.wait_all()
     })?;
     assert_eq!((ops(&told), told[0].parent), (vec!["later"], Some("request")), "{told:?}");
+    assert_eq!(told[0].threads.len(), 2, "{told:?}");
     Ok(())
 }
 
 #[test]
 fn a_thread_that_waits_is_in_a_span() -> Result<(), Error> {
     let notes = Notes::default();
-    told(Vm::builder().mode(Mode::Threaded).max_instructions(1), &notes, |vm| {
-        let slow = |_: &mut FnContext<'_>| {
-            std::thread::sleep(std::time::Duration::from_millis(50));
+    let whats = |notes: &Notes| -> Vec<String> {
+        notes.spans("wait").into_iter().map(|told| told.fields["for"].clone()).collect()
+    };
+    // Runs until a thread has begun to wait for this.
+    let until = move |notes: &Notes, what: &'static str| {
+        let notes = notes.clone();
+        move |_: &mut FnContext<'_>| {
+            within("a thread that waits", move || {
+                while !whats(&notes).iter().any(|it| it == what) {
+                    std::thread::yield_now();
+                }
+            });
             Ok(())
-        };
+        }
+    };
+    let watched = notes.clone();
+    told(Vm::builder().mode(Mode::Threaded).max_instructions(1), &notes, move |vm| {
         let x = vm.full(CPU, DType::F32, &[3], 1.0)?;
-        vm.call_fn("slow", CPU, [x.update()], slow)?;
-        vm.call_fn("slow", CPU, [x.update()], slow)?;
+        vm.call_fn("one", CPU, [x.update()], until(&watched, "room"))?;
+        vm.call_fn("two", CPU, [x.update()], until(&watched, "a result"))?;
         x.wait()
     })?;
     let waits = notes.spans("wait");
-    let whats: Vec<&str> = waits.iter().map(|told| &*told.fields["for"]).collect();
-    assert!(whats.contains(&"room") && whats.contains(&"a result"), "{waits:?}");
     assert!(waits.iter().all(|it| it.closed && it.parent == Some("request") && it.fields["line"].contains("spans.rs")));
     Ok(())
 }
 
+/// Whichever call of it panics first, and all after that.
 #[test]
 fn a_subscriber_that_panics_fails_no_instruction() -> Result<(), Error> {
-    for (mode, builder) in modes() {
-        let notes = Notes(Arc::new(Inner { panics: true, ..Inner::default() }));
-        let watched = notes.clone();
-        within("instructions without spans", move || watched.watch(builder, |vm| program(vm, CPU)))?;
-        assert!(notes.spans("instruction").is_empty(), "{mode}");
-        assert!(notes.0.calls.load(Ordering::Relaxed) >= 3, "{mode}");
+    for first in 0..12 {
+        for (mode, builder) in modes() {
+            let notes = Notes(Arc::new(Inner { panics_at: Some(first), ..Inner::default() }));
+            let watched = notes.clone();
+            within("instructions without spans", move || {
+                watched.watch(builder, |vm| {
+                    program(vm, CPU)?;
+                    vm.push_async("later", [], |handle| handle.complete(Ok(())))?;
+                    vm.wait_all()
+                })
+            })?;
+            assert!(notes.0.about_instructions.load(Ordering::Relaxed) > first, "{mode}, {first}");
+        }
     }
     Ok(())
 }
@@ -286,13 +315,24 @@ fn an_engine_without_spans_calls_no_subscriber() -> Result<(), Error> {
     Ok(())
 }
 
-/// The subscriber takes no spans of the engine: none is made.
+/// Layers keep what they have answered for the next event of the thread.
 #[test]
-fn an_engine_asks_whether_its_spans_are_wanted() -> Result<(), Error> {
-    let notes = Notes::default();
-    let filtered = notes.clone().with_filter(LevelFilter::WARN);
+fn spans_leave_the_filters_of_layers_as_they_were() -> Result<(), Error> {
+    let (infos, warnings) = (Notes::default(), Notes::default());
+    let layers = (infos.clone().with_filter(LevelFilter::INFO), warnings.clone().with_filter(LevelFilter::WARN));
     let vm = Vm::builder().spans(true).build()?;
-    tracing::subscriber::with_default(registry().with(filtered), || program(&vm, CPU))?;
-    assert_eq!(notes.0.calls.load(Ordering::Relaxed), 0);
+    tracing::subscriber::with_default(registry().with(layers.0).with(layers.1), || -> Result<(), Error> {
+        error_span!("request").in_scope(|| {
+            for _ in 0..3 {
+                vm.full(CPU, DType::F32, &[3], 1.0)?;
+                error!("said");
+            }
+            vm.wait_all()
+        })
+    })?;
+    let said = [&infos, &warnings].map(|notes| notes.spans("request")[0].events.len());
+    assert_eq!(said, [3, 3]);
+    let told = [&infos, &warnings].map(|notes| notes.spans("instruction").len());
+    assert_eq!(told, [3, 0], "each gets the spans that it wants");
     Ok(())
 }

@@ -15,7 +15,7 @@ use crate::observe::timeline_writer::{StreamFacts, TimelineWriter};
 use crate::tasks::events::Noted;
 use crate::tasks::memory_use::{PoolName, PoolNews};
 
-/// The most entries that are kept, each of up to about 100 bytes, but for the last look, and the most values of memory, each of 32.
+/// The most entries that are kept, each of up to about 100 bytes, and the most values of memory, each of 32. The last look is kept whole.
 const MOST: usize = 1 << 18;
 
 /// See the module's documentation.

@@ -8,7 +8,7 @@
 //! * **A caller that helps runs no function of any caller**, because it may hold locks that the function takes; functions that promise to take none are the exception
 //!   (`InlineFn::helpable`), whose operations it polls for a while, too. Each stream
 //!   knows the number of its last submitted instruction that has other code of a caller; until that has passed, no caller helps. Calls of
-//!   registered ops are such instructions, and so are runs of compiled programs with a function or a registered op among their steps. Kernels that a caller has put in the
+//!   registered ops are such instructions, those with spans for a subscriber of `tracing`, and so are runs of compiled programs with a function or a registered op among their steps. Kernels that a caller has put in the
 //!   place of built-in ones (`VmBuilder::kernels`) may run here; they promise to take no lock of a caller (`KernelFn`). As in any call, the logger may run in the calling thread, so may the panic hook for a kernel that panics, and so
 //!   may callbacks if no thread can be started for them.
 //! * **One thread runs a stream at a time, in order**, because running requires the run lock. When a thread of the engine wants the lock it

@@ -3,7 +3,7 @@
 //! It serves the streams whose devices run commands later. A thread that completes holds the completion lock, asks every device how far its
 //! streams have come, and takes the instructions that are over. It decides the outcomes of those that one poll takes in program order.
 //!
-//! The completion lock is the exclusive right to complete. It is held while operations of callers are looked at, captures are dropped and failures are logged, so no other
+//! The completion lock is the exclusive right to complete. It is held while operations of callers are looked at, captures are dropped, spans end and failures are logged, so no other
 //! thread may wait for it: the completion thread alone takes it; in inline mode, the holder of the run lock; in simulated mode, the thread that steps.
 //!
 //! Invariant: when the outcome of an instruction is decided, everything that it depends on has an outcome. Streams are queried until none
@@ -123,19 +123,18 @@ impl Completion {
         let traced = env.timeline.as_ref().map(|timeline| (timeline, timeline.now()));
         for (mut task, stream_state) in finished.drain(..) {
             state.decide(&task, &stream_state, env);
+            let (outcome, root) =
+                if traced.is_some() || env.spans { run::ended(&task, env) } else { (Ended::Fine, None) };
+            if outcome == Ended::Failed {
+                run::tell_failed(&mut task);
+            }
             if let Some((timeline, at)) = traced {
-                let (outcome, root) = run::ended(&task, env);
                 let device = state.times.remove(&(task.point.stream.0, task.point.seq));
                 timeline.completion.add(|list| list.push(Passed { point: task.point, at, outcome, root, device }));
             }
-            if env.spans
-                && run::ended(&task, env).0 == Ended::Failed
-                && let Some(cold) = task.cold()
-            {
-                cold.span.fail();
-            }
             let (seq, bytes) = (task.point.seq, task.bytes);
             if stream_state.in_flight.as_ref().is_some_and(|in_flight| in_flight.runs_on(seq)) {
+                task.cold().into_iter().for_each(|cold| cold.span.end());
                 std::mem::forget(task);
             } else {
                 run::clear(&mut task);

@@ -70,7 +70,7 @@ pub(crate) struct Environment {
     pub(crate) profiles: bool,
     /// What is noted for a trace, if the engine is traced.
     pub(crate) timeline: Option<Timeline>,
-    /// Whether instructions are stamped with their times: for profiles, a trace or spans.
+    /// Whether instructions are stamped with their times: for profiles or a trace.
     pub(crate) stamps: bool,
     /// Whether instructions have spans of the crate `tracing`.
     pub(crate) spans: bool,

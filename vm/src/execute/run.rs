@@ -170,7 +170,7 @@ pub(crate) fn release_and_account(
 ) {
     let (seq, bytes) = (task.point.seq, task.bytes);
     if !task.is_clear() {
-        if env.stamps || !task.versions().is_empty() {
+        if env.stamps || env.spans || !task.versions().is_empty() {
             note_outcome(task, env, context);
         }
         clear_caught(task);
@@ -195,6 +195,17 @@ fn note_outcome(task: &mut Task, env: &Environment, context: &ContextHandle) {
         task.versions().iter().for_each(Version::advance);
     }
     count_op(task, env, context);
+    if env.spans && ended(task, env).0 == Ended::Failed {
+        tell_failed(task);
+    }
+}
+
+/// The span of a task that has failed itself says so.
+#[cold]
+pub(crate) fn tell_failed(task: &mut Task) {
+    if let Some(cold) = task.cold() {
+        cold.span.fail();
+    }
 }
 
 /// Counts an instruction in the profile of the context whose thread has run, launched or skipped it, and notes it for a trace.
@@ -260,7 +271,7 @@ pub(crate) fn run_or_skip(
             failures.pass_on(task.point, task.order, root);
         }
     } else if task.action != Action::Nothing {
-        let outcome = if env.stamps {
+        let outcome = if env.stamps || env.spans {
             attempt_noted(task, stream_state, runner, env)
         } else {
             attempt(task, stream_state, runner)
@@ -387,10 +398,7 @@ fn attempt_noted(task: &mut Task, stream_state: &StreamState, runner: &mut Runne
     }
     let inside = if env.spans { spans::enter(task, stream_state.key) } else { None };
     let outcome = attempt(task, stream_state, runner);
-    if let (Outcome::Failed(_), Some(cold)) = (&outcome, task.cold()) {
-        cold.span.fail();
-    }
-    spans::leave(inside);
+    spans::leave(task, inside);
     outcome
 }
 

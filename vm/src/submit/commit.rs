@@ -90,7 +90,7 @@ pub(crate) struct Filled {
     stamps_all: bool,
     /// Where the submitter is, if instructions have spans.
     caller: Option<Caller>,
-    /// The number of the last task with code that waiting callers may not run, if it was not reported to its stream yet, or 0.
+    /// The number of the last task with code, or a span, that waiting callers may not run, if it was not reported to its stream yet, or 0.
     pub(crate) code: u64,
 }
 
@@ -434,9 +434,11 @@ impl State {
             }
             if let Some(submitted) = filled.at {
                 task.stamp(submitted);
-                if let Some(caller) = &filled.caller {
-                    task.cold_mut().span = InstructionSpan::of(caller);
-                }
+            }
+            if let Some(caller) = &filled.caller {
+                task.cold_mut().span = InstructionSpan::of(caller);
+                // A waiting caller may hold locks that the subscriber of another one takes.
+                filled.code = task.point.seq;
             }
         } else if filled.stamps_all
             && let Some(submitted) = filled.at

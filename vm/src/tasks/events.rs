@@ -284,7 +284,8 @@ impl RanList {
 
     /// Whether its memory is little enough to keep it for what may come.
     pub(crate) fn is_handy(&self) -> bool {
-        self.notes.capacity().max(self.waited.capacity()).max(self.names.capacity()) <= MOST / 4
+        self.notes.capacity().max(self.waited.capacity()).max(self.names.capacity()).max(self.roots.capacity())
+            <= MOST / 4
     }
 
     /// Takes all instructions out, and keeps the memory of the list.
@@ -353,9 +354,17 @@ impl Name {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use streamvm_stream::StreamId;
+    use streamvm_ep::DeviceId;
+    use streamvm_instructions::Cause;
+    use streamvm_stream::{StreamId, StreamKey, StreamType};
 
     use super::*;
+
+    fn failure(number: u64) -> Failure {
+        let key = StreamKey::new(DeviceId::cpu(0), StreamType::Compute, 0);
+        let (point, what, site) = (Point::new(StreamId(0), number), String::new(), Site::caller());
+        Failure { point, number, stream: key, what, site, cause: Cause::Function(String::new()) }
+    }
 
     fn ran(list: &mut RanList) -> Vec<(u64, String, Vec<u64>)> {
         let mut all = Vec::new();
@@ -405,6 +414,19 @@ mod tests {
         let mut began = Vec::new();
         list.drain(|ran| began.push(ran.began));
         assert_eq!(began, [None, Some(2), None, Some(2)]);
+        // Each that passes on a failure has its own.
+        for seq in 10..14 {
+            let mut task = Task::empty();
+            task.point = Point::new(StreamId(0), seq);
+            let root = (seq % 2 == 0).then(|| Arc::new(failure(seq)));
+            let outcome = if root.is_some() { Ended::PassedOn } else { Ended::Failed };
+            let times = Times { submitted: 1, began: None, ended: 3 };
+            events.add(|list| list.add(&task, times, outcome, root));
+        }
+        events.swap(&mut list);
+        let mut roots = Vec::new();
+        list.drain(|ran| roots.push((ran.point.seq, ran.root.map(|root| root.number))));
+        assert_eq!(roots, [(10, Some(10)), (11, None), (12, Some(12)), (13, None)]);
         // The list is used again.
         add(5, Some("third"), &[1]);
         events.swap(&mut list);

@@ -1,7 +1,7 @@
 //! Spans of the crate `tracing`, in an engine built with [`VmBuilder::spans`](crate::VmBuilder::spans): one for each instruction, within the span in which its submitter was.
 //!
-//! A subscriber is code of the user, so nothing here is called under a lock. The submitter notes where it is before it takes the submission lock, and keeps that until it has released the
-//! lock; the task has a share of it. The thread that runs the task begins the span, and drops it with the captures of the task.
+//! A subscriber is code of the user: it is never called under the submission lock, otherwise where functions run and captures are dropped. The submitter notes where it is before it takes that
+//! lock, and keeps that until it has released the lock; the task has a share of it. The thread that runs the task begins the span, which ends before the captures of the task are dropped.
 
 #[cfg(feature = "tracing")]
 pub(crate) use with_tracing::{Caller, InstructionSpan, enter, leave, wait};
@@ -16,8 +16,9 @@ mod with_tracing {
 
     use streamvm_ep::Site;
     use tracing::dispatcher::{self, DefaultGuard};
+    use tracing::level_filters::LevelFilter;
     use tracing::span::EnteredSpan;
-    use tracing::{Dispatch, Level, Span, enabled, field, info_span};
+    use tracing::{Dispatch, Span, field, info_span};
 
     use crate::sync::panics::panic_text;
     use crate::tasks::task::Task;
@@ -27,7 +28,7 @@ mod with_tracing {
     pub(crate) struct Caller(Arc<(Dispatch, Span)>);
 
     impl Caller {
-        /// Where this thread is, if the engine has spans and a subscriber wants them.
+        /// Where this thread is, if the engine has spans and a subscriber may want them.
         #[inline]
         pub(crate) fn here(spans: impl FnOnce() -> bool) -> Option<Caller> {
             if spans() { Self::seen() } else { None }
@@ -36,8 +37,9 @@ mod with_tracing {
         #[cold]
         #[inline(never)]
         fn seen() -> Option<Caller> {
+            // The macro `enabled` would do more than ask: filters of layers keep its answer for the next event of the thread.
             let here = || Caller(Arc::new((dispatcher::get_default(Dispatch::clone), Span::current())));
-            enabled!(target: "streamvm", Level::INFO).then(here)
+            (LevelFilter::current() >= LevelFilter::INFO).then(here)
         }
     }
 
@@ -45,7 +47,7 @@ mod with_tracing {
     #[derive(Default)]
     pub(crate) struct InstructionSpan {
         caller: Option<Caller>,
-        /// Once it has begun.
+        /// Once it has begun, and while no thread is within it.
         own: Option<Span>,
     }
 
@@ -64,49 +66,66 @@ mod with_tracing {
         }
 
         /// Ends the span. A panic of the subscriber is only logged.
+        #[inline]
         pub(crate) fn end(&mut self) {
-            let InstructionSpan { caller, own } = std::mem::take(self);
-            let Some(caller) = caller else { return };
-            caught(|| {
-                // Subscribers look there for the one that knows the span around this one.
-                let subscriber = caller.0.0.clone();
-                let _default = dispatcher::set_default(&subscriber);
-                drop((own, caller));
-            });
+            if let Some(caller) = self.caller.take() {
+                end(caller, self.own.take());
+            }
         }
+    }
+
+    impl Drop for InstructionSpan {
+        fn drop(&mut self) {
+            self.end();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end(caller: Caller, own: Option<Span>) {
+        if let Some(own) = own {
+            // Subscribers look there for the one that knows the span around this one.
+            let default = caught(|| dispatcher::set_default(&caller.0.0));
+            caught(|| drop(own));
+            caught(|| drop(default));
+        }
+        caught(|| drop(caller));
     }
 
     /// A thread is within a span of this subscriber, which is then its default.
     pub(crate) struct Inside {
-        // Dropped in this order.
-        _span: EnteredSpan,
-        _subscriber: DefaultGuard,
+        span: Span,
+        default: Option<DefaultGuard>,
     }
 
     /// This thread runs or launches `task` on this stream from here on. Begins the span, if it is the first time.
     #[cold]
     #[inline(never)]
     pub(crate) fn enter(task: &mut Task, stream: impl Display) -> Option<Inside> {
-        let span = task.cold()?.span.own.clone();
-        let caller = task.cold()?.span.caller.clone()?;
+        let InstructionSpan { caller, own } = &mut task.cold()?.span;
+        let (caller, own) = (caller.clone()?, own.take());
         let (subscriber, parent) = &*caller.0;
-        let entered = caught(|| {
-            let default = dispatcher::set_default(subscriber);
-            let span = span.unwrap_or_else(|| {
-                let (op, number, line) = (task.name(), task.number(), field::display(task.site));
-                info_span!(target: "streamvm", parent: parent, "instruction", op, %stream, number, line, failed = field::Empty)
-            });
-            (span.clone(), Inside { _span: span.entered(), _subscriber: default })
-        });
-        let (own, inside) = entered?;
-        task.cold()?.span.own = Some(own);
-        Some(inside)
+        let default = caught(|| dispatcher::set_default(subscriber));
+        let begin = || {
+            let (op, number, line) = (task.name(), task.number(), field::display(task.site));
+            info_span!(target: "streamvm", parent: parent, "instruction", op, %stream, number, line, failed = field::Empty)
+        };
+        let Some(span) = own.or_else(|| caught(begin)) else {
+            caught(|| drop(default));
+            return None;
+        };
+        // Apart from the span, whose drop would call a subscriber that panics once more.
+        caught(|| span.with_subscriber(|(id, subscriber)| subscriber.enter(id)));
+        Some(Inside { span, default })
     }
 
     /// The thread has run or launched the task.
-    pub(crate) fn leave(inside: Option<Inside>) {
-        if inside.is_some() {
-            caught(|| drop(inside));
+    pub(crate) fn leave(task: &mut Task, inside: Option<Inside>) {
+        let Some(Inside { span, default }) = inside else { return };
+        caught(|| span.with_subscriber(|(id, subscriber)| subscriber.exit(id)));
+        caught(|| drop(default));
+        if let Some(cold) = task.cold() {
+            cold.span.own = Some(span);
         }
     }
 
@@ -117,8 +136,14 @@ mod with_tracing {
 
     /// Calls a subscriber on a thread that must go on if it panics.
     fn caught<T>(call: impl FnOnce() -> T) -> Option<T> {
-        let tell = |payload| log::error!("a subscriber of `tracing` panicked: {}", panic_text(payload));
-        catch_unwind(AssertUnwindSafe(call)).map_err(tell).ok()
+        let called = catch_unwind(AssertUnwindSafe(call));
+        called
+            .map_err(|payload| {
+                // The logger may be a subscriber, too.
+                let tell = || log::error!("a subscriber of `tracing` panicked: {}", panic_text(payload));
+                catch_unwind(AssertUnwindSafe(tell)).map_err(std::mem::forget)
+            })
+            .ok()
     }
 }
 
@@ -161,7 +186,7 @@ mod without_tracing {
         None
     }
 
-    pub(crate) fn leave(_: Option<Inside>) {}
+    pub(crate) fn leave(_: &mut Task, _: Option<Inside>) {}
 
     pub(crate) fn wait(_: bool, _: &'static str, _: Site) -> Option<Inside> {
         None

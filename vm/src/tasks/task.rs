@@ -131,7 +131,7 @@ pub(crate) struct ColdFields {
     pub(crate) clean_up: Option<CleanUp>,
     /// Counters of writes, which its success advances.
     pub(crate) versions: SmallVec<[Version; 1]>,
-    /// When it was submitted and started. Used only in an engine that profiles, is traced or has spans.
+    /// When it was submitted and started. Used only in an engine that profiles or is traced.
     stamp: Option<Stamp>,
     /// In an engine that has spans.
     pub(crate) span: InstructionSpan,
