@@ -4,6 +4,7 @@
 #![allow(unsafe_code, reason = "a capsule hands out addresses, and other libraries free what it owns")]
 
 use std::ffi::{CStr, c_void};
+use std::time::Duration;
 
 use dlpk::DLPackVersion;
 use dlpk::sys::{
@@ -13,7 +14,7 @@ use dlpk::sys::{
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use streamvm::{DType, DeviceId, DeviceKind, Lent, Place, Tensor};
+use streamvm::{DType, DeviceId, DeviceKind, Lent, Place, Tensor, TimeLimit};
 
 use crate::tensor::PyTensor;
 use crate::waiting;
@@ -69,8 +70,7 @@ pub(crate) fn capsule<'py>(py: Python<'py>, x: &PyTensor, wanted: &Wanted) -> Py
     let is_told = wanted.max_version.is_some_and(|(major, _)| major >= 1);
     let is_reachable = there == here && is_shared(x.tensor.place());
     if is_told && is_reachable && wanted.copy != Some(true) {
-        let lent = waiting::call(py, || x.engine.vm().lend(&x.tensor))?;
-        return made(py, lent, there, true, DLPACK_FLAG_BITMASK_READ_ONLY);
+        return made(py, lent(py, x, &x.tensor)?, there, true, DLPACK_FLAG_BITMASK_READ_ONLY);
     }
     if wanted.copy == Some(false) {
         return refused("without a copy a tensor is given away where it is, and to libraries that know version 1 of DLPack, which can say that memory is only for reading".to_owned());
@@ -78,8 +78,14 @@ pub(crate) fn capsule<'py>(py: Python<'py>, x: &PyTensor, wanted: &Wanted) -> Py
     let place =
         if there == CPU && !is_host(x.tensor.place()) { Place::Device(DeviceId::cpu(0)) } else { x.tensor.place() };
     let copy = waiting::call(py, || x.tensor.to(place))?;
-    let lent = waiting::call(py, || x.engine.vm().lend(&copy))?;
-    made(py, lent, there, is_told, DLPACK_FLAG_BITMASK_IS_COPIED)
+    made(py, lent(py, x, &copy)?, there, is_told, DLPACK_FLAG_BITMASK_IS_COPIED)
+}
+
+/// Lends the memory of a tensor of the engine of `x`, once it is written.
+fn lent(py: Python<'_>, x: &PyTensor, tensor: &Tensor) -> PyResult<Lent> {
+    // Mostly it is, and then nothing is left to wait for without the lock.
+    let at_once = TimeLimit(Duration::ZERO).run(|| x.engine.vm().lend(tensor));
+    at_once.or_else(|_| waiting::call(py, || x.engine.vm().lend(tensor)))
 }
 
 fn is_host(place: Place) -> bool {

@@ -6,7 +6,6 @@ import contextlib
 import gc
 import threading
 import time
-from typing import Any
 
 import numpy as np
 import pytest

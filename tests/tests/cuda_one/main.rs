@@ -2,6 +2,7 @@
 
 #![cfg(target_os = "linux")]
 
+mod lent;
 mod pipeline;
 mod ranges;
 mod staging;

@@ -59,9 +59,10 @@ impl Engine {
         // Also of a wait that is over at once: in a run in which others take less time, it might be the one that counts.
         let noted = self.timeline.as_ref().zip(site).map(|(timeline, site)| (timeline, site, timeline.now()));
         let blocks = self.spans && !self.streams.has_passed(point);
-        let span = site.and_then(|site| spans::wait(blocks, "a result", site));
-        let waited = self.wait_unseen(point, deadline);
-        drop(span);
+        let waited = {
+            let _span = site.and_then(|site| spans::wait(blocks, "a result", site));
+            self.wait_unseen(point, deadline)
+        };
         if let Some((timeline, site, began)) = noted {
             match waited {
                 Ok(()) => timeline.blocked(Why::Result(point), site, began),
