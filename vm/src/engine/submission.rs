@@ -132,7 +132,7 @@ impl Engine {
     /// Submits `list`, or returns what stops it.
     #[inline(always)]
     fn attempt<B: Batch>(&self, list: &mut B, submitted: &mut Submitted, pass: Pass) -> Result<(), Stopped> {
-        submitted.caller = Caller::here(|| self.spans);
+        submitted.caller = Caller::here(|| self.has_spans());
         let mut inside = self.handle.lock();
         let after = self.attempt_inside(&mut inside, list, submitted, pass)?;
         drop(inside);
@@ -265,7 +265,7 @@ impl Engine {
     fn blocking<T>(&self, full: Full, why: Option<Why>, site: Site, wait: impl FnOnce() -> T) -> T {
         let refuses = full == Full::Refuses || engine_thread::is_here();
         let why = why.filter(|why| *why == Why::Memory || !refuses);
-        let _span = why.and_then(|why| spans::wait(self.spans, why.what(), site));
+        let _span = why.and_then(|why| spans::wait(self.has_spans(), why.what(), site));
         let Some((timeline, why)) = self.timeline.as_ref().zip(why) else { return wait() };
         let began = timeline.now();
         let waited = wait();

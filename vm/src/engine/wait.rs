@@ -58,7 +58,7 @@ impl Engine {
     pub(crate) fn wait_for(&self, point: Point, deadline: Option<Deadline>, site: Option<Site>) -> Result<(), Error> {
         // Also of a wait that is over at once: in a run in which others take less time, it might be the one that counts.
         let noted = self.timeline.as_ref().zip(site).map(|(timeline, site)| (timeline, site, timeline.now()));
-        let blocks = self.spans && !self.streams.has_passed(point);
+        let blocks = self.has_spans() && !self.streams.has_passed(point);
         let waited = {
             let _span = site.and_then(|site| spans::wait(blocks, "a result", site));
             self.wait_unseen(point, deadline)

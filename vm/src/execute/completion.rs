@@ -124,7 +124,7 @@ impl Completion {
         for (mut task, stream_state) in finished.drain(..) {
             state.decide(&task, &stream_state, env);
             let (outcome, root) =
-                if traced.is_some() || env.spans { run::ended(&task, env) } else { (Ended::Fine, None) };
+                if traced.is_some() || env.has_spans() { run::ended(&task, env) } else { (Ended::Fine, None) };
             if outcome == Ended::Failed {
                 run::tell_failed(&mut task);
             }

@@ -85,6 +85,12 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
+    /// Whether instructions have spans. The compiler knows it in a build without them.
+    #[inline(always)]
+    pub(crate) fn has_spans(&self) -> bool {
+        cfg!(feature = "tracing") && self.spans
+    }
+
     /// What is pending now.
     pub(crate) fn pending(&self) -> Pending {
         // The retired bytes are read first: bytes that are retired between the two reads then count as pending, and the difference is never

@@ -170,7 +170,7 @@ pub(crate) fn release_and_account(
 ) {
     let (seq, bytes) = (task.point.seq, task.bytes);
     if !task.is_clear() {
-        if env.stamps || env.spans || !task.versions().is_empty() {
+        if env.stamps || env.has_spans() || !task.versions().is_empty() {
             note_outcome(task, env, context);
         }
         clear_caught(task);
@@ -195,7 +195,7 @@ fn note_outcome(task: &mut Task, env: &Environment, context: &ContextHandle) {
         task.versions().iter().for_each(Version::advance);
     }
     count_op(task, env, context);
-    if env.spans && ended(task, env).0 == Ended::Failed {
+    if env.has_spans() && ended(task, env).0 == Ended::Failed {
         tell_failed(task);
     }
 }
@@ -271,7 +271,7 @@ pub(crate) fn run_or_skip(
             failures.pass_on(task.point, task.order, root);
         }
     } else if task.action != Action::Nothing {
-        let outcome = if env.stamps || env.spans {
+        let outcome = if env.stamps || env.has_spans() {
             attempt_noted(task, stream_state, runner, env)
         } else {
             attempt(task, stream_state, runner)
@@ -396,7 +396,7 @@ fn attempt_noted(task: &mut Task, stream_state: &StreamState, runner: &mut Runne
     if env.stamps {
         task.stamp_start();
     }
-    let inside = if env.spans { spans::enter(task, stream_state.key) } else { None };
+    let inside = if env.has_spans() { spans::enter(task, stream_state.key) } else { None };
     let outcome = attempt(task, stream_state, runner);
     spans::leave(task, inside);
     outcome
