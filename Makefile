@@ -265,7 +265,7 @@ bench-ranks: ## all-reduces beside plain calls of MPI: tables (needs python3 and
 # As a user has it: without a Rust toolchain.
 test-python: wheel ## the tests of the Python package, from the wheel in a fresh virtual environment; types and style (needs python3 and PyPI)
 	$(PYTHON)/bin/pip install --quiet --no-deps $(abspath $(TARGET))/wheels/*.whl
-	cd python && $(PYTHON)/bin/ruff check --quiet && $(PYTHON)/bin/ruff format --quiet --check && $(PYTHON)/bin/mypy
+	cd python && $(PYTHON)/bin/ruff check --quiet && $(PYTHON)/bin/ruff format --quiet --check && $(PYTHON)/bin/mypy && $(PYTHON)/bin/pyright --pythonpath $(PYTHON)/bin/python
 	cd python && PATH=/usr/bin:/bin $(PYTHON)/bin/python -B -m pytest -p no:cacheprovider
 
 bench-python: wheel ## calls of the Python package beside NumPy, and PyTorch and JAX where they are installed in PEERS, a python (needs python3 and PyPI)

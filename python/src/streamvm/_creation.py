@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, cast
 
 import numpy
 
@@ -27,7 +27,10 @@ _DIRECT = {
 
 
 def _shape(shape: Shape) -> list[int]:
-    sizes = [operator.index(shape)] if hasattr(shape, "__index__") else [operator.index(size) for size in shape]
+    if hasattr(shape, "__index__"):
+        sizes = [operator.index(cast(SupportsIndex, shape))]
+    else:
+        sizes = [operator.index(size) for size in cast(Any, shape)]
     if any(size < 0 for size in sizes):
         raise ValueError(f"shape {tuple(sizes)} has a negative size")
     return sizes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import SupportsIndex
+from typing import Any, SupportsIndex, cast
 
 from . import _core
 from ._core import Tensor
@@ -15,7 +15,9 @@ Axes = int | Sequence[int]
 
 def _listed(axes: Axes) -> list[int]:
     """One axis or several, as a list."""
-    return [operator.index(axes)] if hasattr(axes, "__index__") else [operator.index(axis) for axis in axes]
+    if hasattr(axes, "__index__"):
+        return [operator.index(cast(SupportsIndex, axes))]
+    return [operator.index(axis) for axis in cast(Any, axes)]
 
 
 def _place(axis: int, rank: int) -> int:
@@ -133,7 +135,11 @@ def roll(x: Tensor, /, shift: int | Sequence[int], *, axis: Axes | None = None) 
     if axis is None:
         if not hasattr(shift, "__index__"):
             raise TypeError("several shifts need an axis each")
-        return x._reshape([x.size])._roll(operator.index(shift), 0)._reshape(list(x.shape)) if x.size else x._copy()
+        return (
+            x._reshape([x.size])._roll(operator.index(cast(SupportsIndex, shift)), 0)._reshape(list(x.shape))
+            if x.size
+            else x._copy()
+        )
     axes = _listed(axis)
     shifts = _listed(shift)
     shifts = shifts * len(axes) if len(shifts) == 1 else shifts
