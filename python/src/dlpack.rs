@@ -14,7 +14,7 @@ use dlpk::sys::{
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use streamvm::{DType, DeviceId, DeviceKind, Lent, Place, Tensor, TimeLimit};
+use streamvm::{DType, DeviceId, Lent, Place, Tensor, TimeLimit};
 
 use crate::tensor::PyTensor;
 use crate::waiting;
@@ -22,16 +22,8 @@ use crate::waiting;
 /// A device as the format tells it: a kind, and a number.
 type Number = (i32, i32);
 
-const CPU: Number = (1, 0);
-const CUDA: i32 = 2;
-
-/// The device whose memory a tensor is in. A tensor of any other is given away in that of the CPU.
-pub(crate) fn device(tensor: &Tensor) -> Number {
-    match tensor.place() {
-        Place::Device(DeviceId { kind: DeviceKind::CUDA, index }) => (CUDA, index as i32),
-        _ => CPU,
-    }
-}
+/// Tensors are given away in memory of the CPU. A library may drop memory of a GPU while its commands still read it, and nothing tells the engine when these have passed.
+pub(crate) const CPU: Number = (1, 0);
 
 /// What a library asks for: the arguments of `__dlpack__`.
 pub(crate) struct Wanted {
@@ -46,55 +38,43 @@ pub(crate) struct Wanted {
 /// # Errors
 /// `BufferError`: there is no such device or stream, or only a copy can be given; those of waits.
 pub(crate) fn capsule<'py>(py: Python<'py>, x: &PyTensor, wanted: &Wanted) -> PyResult<Bound<'py, PyAny>> {
-    let here = device(&x.tensor);
-    let there = wanted.device.unwrap_or(here);
     let refused = |text: String| Err(PyBufferError::new_err(text));
-    if there != here && there != CPU {
+    let place = x.tensor.place();
+    if let Some(other) = wanted.device.filter(|device| *device != CPU) {
         return refused(format!(
-            "the tensor is on {}, and is given away there or on the CPU, and not on the device {there:?} of DLPack",
-            x.tensor.place()
+            "a tensor is given to other libraries in memory of the CPU, which is the device {CPU:?} of DLPack, and not on {other:?}"
         ));
     }
-    match (there, wanted.stream) {
-        (CPU, Some(_)) => return refused("memory of the CPU has no stream; leave `stream` out".to_owned()),
-        ((CUDA, _), Some(0)) => {
-            return refused(
-                "stream 0 is either of two of CUDA: name the legacy default stream 1, and that of the thread 2"
-                    .to_owned(),
-            );
-        }
-        // The host has seen that all is written, so any stream may read.
-        _ => {}
+    if wanted.stream.is_some() {
+        return refused("memory of the CPU has no stream; leave `stream` out".to_owned());
     }
     // Earlier versions cannot say that memory is only for reading.
     let is_told = wanted.max_version.is_some_and(|(major, _)| major >= 1);
-    let is_reachable = there == here && is_shared(x.tensor.place());
-    if is_told && is_reachable && wanted.copy != Some(true) {
-        return made(py, lent(py, x, &x.tensor)?, there, true, DLPACK_FLAG_BITMASK_READ_ONLY);
+    let is_here = place.device().is_none_or(|device| device.kind.info().host_memory);
+    if is_told && is_here && wanted.copy != Some(true) {
+        return made(py, lent(py, x, &x.tensor)?, true, DLPACK_FLAG_BITMASK_READ_ONLY);
     }
     if wanted.copy == Some(false) {
-        return refused("without a copy a tensor is given away where it is, and to libraries that know version 1 of DLPack, which can say that memory is only for reading".to_owned());
+        let why = if is_here {
+            "a library that does not know version 1 of DLPack cannot be told that memory is only for reading"
+        } else {
+            "the tensor is not in memory of the CPU"
+        };
+        return refused(format!("{why}, and gets a copy; leave `copy` out"));
     }
-    let place =
-        if there == CPU && !is_host(x.tensor.place()) { Place::Device(DeviceId::cpu(0)) } else { x.tensor.place() };
+    let place = if is_here { place } else { Place::Device(DeviceId::cpu(0)) };
     let copy = waiting::call(py, || x.tensor.to(place))?;
-    made(py, lent(py, x, &copy)?, there, is_told, DLPACK_FLAG_BITMASK_IS_COPIED)
+    made(py, lent(py, x, &copy)?, is_told, DLPACK_FLAG_BITMASK_IS_COPIED)
 }
 
-/// Lends the memory of a tensor of the engine of `x`, once it is written.
+/// Lends the memory of a tensor of the engine of `x`, and waits until it is written.
 fn lent(py: Python<'_>, x: &PyTensor, tensor: &Tensor) -> PyResult<Lent> {
-    // Mostly it is, and then nothing is left to wait for without the lock.
-    let at_once = TimeLimit(Duration::ZERO).run(|| x.engine.vm().lend(tensor));
-    at_once.or_else(|_| waiting::call(py, || x.engine.vm().lend(tensor)))
-}
-
-fn is_host(place: Place) -> bool {
-    place.device().is_none_or(|device| device.kind.info().host_memory)
-}
-
-/// Whether other libraries can reach memory of this place.
-fn is_shared(place: Place) -> bool {
-    is_host(place) || place.device().is_some_and(|device| device.kind == DeviceKind::CUDA)
+    let lent = waiting::at_once(py, || x.engine.vm().lend(tensor))?;
+    // Mostly it is written, and then nothing is left to wait for without the interpreter's lock.
+    if TimeLimit(Duration::ZERO).run(|| lent.wait()).is_err() {
+        waiting::call(py, || lent.wait().map(drop))?;
+    }
+    Ok(lent)
 }
 
 fn dtype(dtype: DType) -> DLDataType {
@@ -166,7 +146,7 @@ unsafe extern "C" fn freed<M: Managed>(managed: *mut M) {
 /// # Safety
 /// The interpreter calls it, for a capsule of [`made_as`].
 unsafe extern "C" fn dropped<M: Managed>(capsule: *mut ffi::PyObject) {
-    // SAFETY: the capsule is alive. Who takes it gives it another name.
+    // SAFETY: the capsule is alive. A library that takes a capsule renames it.
     if unsafe { ffi::PyCapsule_IsValid(capsule, M::NAME.as_ptr()) } == 1 {
         // SAFETY: it has this name.
         let managed = unsafe { ffi::PyCapsule_GetPointer(capsule, M::NAME.as_ptr()) };
@@ -175,19 +155,21 @@ unsafe extern "C" fn dropped<M: Managed>(capsule: *mut ffi::PyObject) {
     }
 }
 
-fn made(py: Python<'_>, lent: Lent, device: Number, versioned: bool, flags: u64) -> PyResult<Bound<'_, PyAny>> {
+fn made(py: Python<'_>, lent: Lent, versioned: bool, flags: u64) -> PyResult<Bound<'_, PyAny>> {
     match versioned {
-        true => made_as::<DLManagedTensorVersioned>(py, lent, device, flags),
-        false => made_as::<DLManagedTensor>(py, lent, device, flags),
+        true => made_as::<DLManagedTensorVersioned>(py, lent, flags),
+        false => made_as::<DLManagedTensor>(py, lent, flags),
     }
 }
 
-fn made_as<M: Managed>(py: Python<'_>, lent: Lent, (kind, number): Number, flags: u64) -> PyResult<Bound<'_, PyAny>> {
+/// A capsule of memory that is lent and written.
+fn made_as<M: Managed>(py: Python<'_>, lent: Lent, flags: u64) -> PyResult<Bound<'_, PyAny>> {
     let tensor = lent.tensor();
     let (layout, rank, dtype) = (tensor.layout(), tensor.rank(), dtype(tensor.dtype()));
     let axes = tensor.dims().iter().chain(layout.strides()).map(|axis| *axis as i64).collect();
-    let data = if tensor.numel() == 0 { std::ptr::null_mut() } else { lent.as_ptr().cast_mut().cast() };
-    let device = if kind == CUDA { DLDevice::cuda(number) } else { DLDevice::cpu() };
+    let address = waiting::at_once(py, || lent.wait())?;
+    let data = if tensor.numel() == 0 { std::ptr::null_mut() } else { address.cast_mut().cast() };
+    let device = DLDevice::cpu();
     let mut kept = Box::new(Kept { axes, _lent: lent });
     let shape = kept.axes.as_mut_ptr();
     let strides = shape.wrapping_add(rank);

@@ -122,7 +122,7 @@ impl PyVm {
         waiting::call_within(py, seconds(timeout)?, || self.engine.vm().wait_all())
     }
 
-    /// Refuses further work from now on. What was issued still runs.
+    /// Refuses further work from now on. What was issued still runs. A trace is whole once the engine is gone: nothing refers to it, or the program has ended.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.engine.vm().close());
     }
@@ -138,7 +138,7 @@ impl PyVm {
         py.detach(|| self.engine.vm().races().iter().map(ToString::to_string).collect())
     }
 
-    /// Writes the last seconds of a trace, which the engine keeps where STREAMVM_TRACE_LAST says how many.
+    /// Writes what the trace has until now, so that it can be read; the last seconds where STREAMVM_TRACE_LAST says how many the engine keeps. Blocks until it is written.
     fn write_trace(&self, py: Python<'_>) -> PyResult<()> {
         waiting::call(py, || self.engine.vm().write_trace())
     }

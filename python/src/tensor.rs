@@ -170,8 +170,8 @@ impl PyTensor {
         }
     }
 
-    /// The elements for another array library, which may only read them: in the memory of the tensor, which nothing can change while the library has them. A copy of its own for `copy=True`, on another
-    /// device, and for a library that does not know version 1 of DLPack. Waits for the elements.
+    /// The elements for another array library, which may only read them: in the memory of the tensor, which nothing can change while the library has them. A copy for `copy=True`, of a tensor that is
+    /// not in memory of the CPU, and for a library that does not know version 1 of DLPack. Waits for the elements.
     #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
     fn __dlpack__<'py>(
         &self,
@@ -184,9 +184,9 @@ impl PyTensor {
         dlpack::capsule(py, self, &dlpack::Wanted { stream, max_version, device: dl_device, copy })
     }
 
-    /// The device, in the numbers of DLPack.
+    /// The CPU, in the numbers of DLPack.
     fn __dlpack_device__(&self) -> (i32, i32) {
-        dlpack::device(&self.tensor)
+        dlpack::CPU
     }
 
     /// The only element, as a number of Python. Waits for it.

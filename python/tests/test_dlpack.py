@@ -122,17 +122,20 @@ def test_what_a_tensor_waits_for_is_there_before_it_is_given_away() -> None:
 
 def test_threads_give_memory_away_while_others_change_it() -> None:
     tensor = sv.zeros((256,), dtype=sv.int64)
-    seen = []
+    seen, written = [], []
 
     def write() -> None:
-        for _ in range(300):
+        while len(seen) < 600:
             with contextlib.suppress(sv.LentError):
                 tensor.__iadd__(1)
+                written.append(1)
 
     def read() -> None:
         for _ in range(300):
             array = np.from_dlpack(tensor)
             seen.append(array.min() == array.max() == array[100])
+            del array
+            time.sleep(0)
 
     threads = [threading.Thread(target=target) for target in (write, read, write, read)]
     for thread in threads:
@@ -140,6 +143,7 @@ def test_threads_give_memory_away_while_others_change_it() -> None:
     for thread in threads:
         thread.join()
     assert len(seen) == 600 and all(seen), "no array changes under its reader"
+    assert tensor.numpy()[0] == len(written) > 0
 
 
 def test_arrays_with_gaps_and_without_leave_to_write() -> None:

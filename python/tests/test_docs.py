@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import doctest
 import importlib
 import importlib.metadata
+import io
+import json
 import os
 import pkgutil
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import array_api_strict
 import pytest
@@ -96,3 +101,35 @@ def test_the_table_of_the_standard_is_true() -> None:
         PAGE.write_text(before + begin + table() + end + after)
     else:
         assert found == table(), "STREAMVM_WRITE_DOCS=1 make test-python writes it"
+
+
+def executed(source: str, names: dict[str, Any]) -> str:
+    """What a cell shows: what it prints, then the value of its last line."""
+    tree = ast.parse(source)
+    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(tree, "cell", "exec"), names)
+        if (
+            isinstance(last, ast.Expr)
+            and (value := eval(compile(ast.Expression(last.value), "cell", "eval"), names)) is not None
+        ):
+            print(repr(value))
+    return printed.getvalue()
+
+
+def test_the_notebook_shows_what_its_cells_give() -> None:
+    """Set STREAMVM_NOTEBOOK=write to write down what they give."""
+    notebook = ROOT / "python" / "examples" / "tour.ipynb"
+    whole = json.loads(notebook.read_text())
+    names: dict[str, Any] = {}
+    for number, cell in enumerate((cell for cell in whole["cells"] if cell["cell_type"] == "code"), start=1):
+        given = executed("".join(cell["source"]), names)
+        lines = given.splitlines(keepends=True)
+        cell["execution_count"] = number
+        shown = [{"name": "stdout", "output_type": "stream", "text": lines}]
+        if os.environ.get("STREAMVM_NOTEBOOK") != "write":
+            assert cell["outputs"] == shown, f"cell {number} gives {given!r}"
+        cell["outputs"] = shown
+    if os.environ.get("STREAMVM_NOTEBOOK") == "write":
+        notebook.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n")

@@ -233,7 +233,7 @@ impl VmBuilder {
     /// submission. It begins when a thread begins to run or launch the instruction, and ends once that has passed. What a function says before it returns is within it; a skipped instruction has none, and
     /// a bulk has one. A thread that waits is in a span `wait`, with `for` and `line`.
     ///
-    /// The engine calls the subscriber on its threads, four times or more for each instruction, and without any lock that a submission takes; a panic of it is logged. Waiting callers then run no
+    /// The engine calls the subscriber on its threads, four times or more for each instruction, and without any lock that a submission takes; a panic of it there is logged. Waiting callers then run no
     /// instructions. Default: off.
     #[cfg(feature = "tracing")]
     #[must_use]

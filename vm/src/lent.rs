@@ -1,5 +1,7 @@
 //! Memory of tensors, lent to code outside of the engine.
 
+use std::sync::atomic::{AtomicPtr, Ordering};
+
 use streamvm_ep::Site;
 use streamvm_instructions::{Error, ResourceId, Tensor};
 
@@ -10,25 +12,28 @@ use crate::vm::Vm;
 
 /// The memory of a tensor while code outside of the engine reads it, such as another library: see [`Vm::lend`].
 ///
-/// It keeps the memory, also when all handles of the tensor and the engine are gone. Any thread may hold and drop it; a drop blocks for a short lock only.
+/// It keeps the memory, also when all handles of the tensor and the engine are gone. Any thread may use and drop it. A drop blocks for a short lock; that of the last reference to an engine that
+/// has ended frees the engine's memory.
 pub struct Lent {
     tensor: Tensor,
-    first: Base,
+    /// Never changed: this type may be shared by threads.
+    first: AtomicPtr<u8>,
     /// `None` for a tensor without elements.
     id: Option<ResourceId>,
     engine: EngineGuard,
 }
 
 const _: () = {
-    const fn may_be_dropped_on_any_thread<T: Send>() {}
-    may_be_dropped_on_any_thread::<Lent>();
+    const fn may_be_used_on_any_thread<T: Send + Sync>() {}
+    may_be_used_on_any_thread::<Lent>();
 };
 
 impl Vm {
-    /// Waits until `tensor` is written, and lends its memory to code outside of the engine that reads it. Until all [`Lent`]s of its storage are dropped, no instruction can write or
-    /// release that storage, on whatever stream: such a submission is refused ([`Error::Lent`]). Instructions that read it go on.
+    /// Lends the memory of `tensor` to code outside of the engine that reads it. From now on until all [`Lent`]s of its storage are dropped, no instruction can write or release anything in that
+    /// storage, on whatever stream: such a submission is refused ([`Error::Lent`]). What was submitted before goes on, and so do instructions that read. Never blocks but for a short
+    /// lock; [`Lent::wait`] waits until the tensor is written.
     ///
-    /// The race detector knows nothing of what such code reads.
+    /// The race detector knows nothing of what such code reads. Drop the `Lent` when that is over: on a GPU, once its commands have passed.
     ///
     /// ```
     /// # fn main() -> Result<(), streamvm::Error> {
@@ -36,8 +41,9 @@ impl Vm {
     /// let vm = Vm::builder().build()?;
     /// let x = vm.from_slice_on(DeviceId::cpu(0), &[1.0f32, 2.0, 3.0], &[3])?;
     /// let lent = vm.lend(&x.slice(0, 1..3)?)?;
+    /// let address = lent.wait()?.cast::<f32>();
     /// // SAFETY: the view has two elements, which nothing writes while they are lent.
-    /// let elements = unsafe { std::slice::from_raw_parts(lent.as_ptr().cast::<f32>(), 2) };
+    /// let elements = unsafe { std::slice::from_raw_parts(address, 2) };
     /// assert_eq!(elements, [2.0, 3.0]);
     /// assert!(matches!(x.fill(0.0), Err(Error::Lent { .. })));
     /// drop(lent);
@@ -46,39 +52,40 @@ impl Vm {
     /// ```
     ///
     /// # Errors
-    /// The failure of what should have written it; [`Error::NeverWritten`], [`Error::Released`], [`Error::Foreign`]; those of waits ([`Tensor::wait`]).
+    /// [`Error::NeverWritten`], [`Error::Released`], [`Error::Foreign`]; [`Error::Forked`] in a forked child.
     #[track_caller]
     pub fn lend(&self, tensor: &Tensor) -> Result<Lent, Error> {
-        let site = Site::caller();
-        let engine = &self.engine;
-        engine.may_wait()?;
-        let lent = |id, first| Lent { tensor: tensor.clone(), first, id, engine: EngineGuard::of(engine) };
-        let (what, operand) = (|| "lend".to_owned(), || tensor.described());
-        let foreign = |_| tensor.resource().foreign(0, what(), operand(), site);
-        let never_written = || Error::NeverWritten { line: 0, what: what(), operand: operand(), site };
-        let Some(id) = tensor.resource().id_in(engine.me).map_err(foreign)? else {
-            let is_empty = tensor.storage_bytes() == 0;
-            return if is_empty { Ok(lent(None, Memory::none().base())) } else { Err(never_written()) };
+        let (engine, resource, site) = (&self.engine, tensor.resource(), Site::caller());
+        if engine.handle.fork.is_child() {
+            return Err(Error::forked().called_from(site));
+        }
+        let lent = |id, Base(first)| Lent {
+            tensor: tensor.clone(),
+            first: AtomicPtr::new(first),
+            id,
+            engine: EngineGuard::of(engine),
         };
-        let first = {
-            let mut state = engine.handle.lock();
-            let known = state.known(id);
-            let released = || Error::Released { line: 0, what: what(), operand: operand(), site };
-            let known = known.ok_or_else(released)?;
-            known.contents = match known.contents {
-                Contents::Written => Contents::Lent(1),
-                Contents::Lent(times) => Contents::Lent(times + 1),
-                Contents::Fresh => return Err(never_written()),
-                Contents::Released => return Err(released()),
-            };
-            tensor.resource().note_written(engine.me, false);
-            let Base(base) = known.memory.base();
-            Base(base.wrapping_add(tensor.layout().offset() * tensor.dtype().size()))
+        if tensor.storage_bytes() == 0 {
+            return Ok(lent(None, Memory::none().base()));
+        }
+        let (what, operand) = ("lend".to_owned(), tensor.described());
+        let mut state = engine.handle.lock();
+        // Under the lock: the number of a tensor whose list is being submitted may be a draft, and go to another tensor.
+        let id = match resource.id_in(engine.me) {
+            Ok(id) => id,
+            Err(_) => return Err(resource.foreign(0, what, operand, site)),
         };
-        let lent = lent(Some(id), first);
-        // After it is lent: no write comes after those that are waited for.
-        tensor.wait().map_err(|error| error.called_from(site))?;
-        Ok(lent)
+        let Some(id) = id else { return Err(Error::NeverWritten { line: 0, what, operand, site }) };
+        let Some(known) = state.known(id) else { return Err(Error::Released { line: 0, what, operand, site }) };
+        known.contents = match known.contents {
+            Contents::Written => Contents::Lent(1),
+            Contents::Lent(times) => Contents::Lent(times + 1),
+            Contents::Fresh => return Err(Error::NeverWritten { line: 0, what, operand, site }),
+            Contents::Released => return Err(Error::Released { line: 0, what, operand, site }),
+        };
+        resource.note_written(engine.me, false);
+        let Base(base) = known.memory.base();
+        Ok(lent(Some(id), Base(base.wrapping_add(tensor.layout().offset() * tensor.dtype().size()))))
     }
 }
 
@@ -88,10 +95,18 @@ impl Lent {
         &self.tensor
     }
 
-    /// The address of the first element, in the memory of the tensor's place: that of a device if the tensor is there. Elements lie at the strides of the tensor's layout. Of a tensor without
-    /// elements, an address that must not be read.
-    pub fn as_ptr(&self) -> *const u8 {
-        self.first.0
+    /// Waits until the tensor is written; returns the address of its first element, in the memory of the tensor's place: that of a device if the tensor is there. Elements lie at the strides of
+    /// the tensor's layout. Of a tensor without elements, an address that must not be read.
+    ///
+    /// # Errors
+    /// The failure of what should have written it; those of waits ([`Tensor::wait`]).
+    #[track_caller]
+    pub fn wait(&self) -> Result<*const u8, Error> {
+        if self.id.is_some() {
+            let site = Site::caller();
+            self.tensor.wait().map_err(|error| error.called_from(site))?;
+        }
+        Ok(self.first.load(Ordering::Relaxed))
     }
 }
 

@@ -158,7 +158,7 @@ pub enum Error {
     },
     /// An instruction writes or releases a tensor whose memory is lent to code outside of the engine, such as another library.
     #[error(
-        "{} writes {operand}, whose memory is lent to be read; drop what reads it, such as the array of another library, or write a copy", told(*line, what, *site)
+        "{} writes or releases {operand}, whose memory is lent to be read; drop what reads it, such as the array of another library, or write a copy", told(*line, what, *site)
     )]
     Lent {
         /// The line of the list.

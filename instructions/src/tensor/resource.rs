@@ -190,7 +190,7 @@ impl Resource {
             NO_NUMBER => "not submitted",
             number if number & DRAFT != 0 => "being submitted",
             _ if self.engine().is_some_and(|engine| engine.get().is_recording()) => "recorded",
-            number if number & EMPTY != 0 => "not written",
+            number if number & EMPTY != 0 => "not written, or lent",
             _ => "write submitted",
         }
     }

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use streamvm::ep::Op;
 use streamvm::program::CompileOptions;
-use streamvm::{DType, Error, InstructionsBuilder, Lent, Mode, Params, Tensor, Vm};
+use streamvm::{Critical, DType, Error, InstructionsBuilder, Lane, Lent, Mode, Params, Tensor, Vm};
 use streamvm_tests::{CPU, engines, on_device};
 
 /// The elements of what is lent, which has no gaps.
 fn elements(lent: &Lent) -> Vec<f32> {
     assert!(lent.tensor().layout().is_contiguous());
+    let address = lent.wait().expect("it is written").cast::<f32>();
     // SAFETY: nothing writes them while they are lent, and they are in memory of the host.
-    unsafe { std::slice::from_raw_parts(lent.as_ptr().cast::<f32>(), lent.tensor().numel()) }.to_vec()
+    unsafe { std::slice::from_raw_parts(address, lent.tensor().numel()) }.to_vec()
 }
 
 fn submitted(vm: &Vm, fill: impl FnOnce(&mut InstructionsBuilder) -> Result<(), Error>) -> Result<(), Error> {
@@ -121,23 +122,23 @@ fn what_cannot_be_lent_is_told() -> Result<(), Error> {
     assert!(matches!(vm.lend(&released).map(drop), Err(Error::Released { .. })));
     let failed = on_device(&vm, &[1.0]);
     vm.call_fn("fails", CPU, [failed.write()], |_| Err("no".into()))?;
-    assert!(matches!(vm.lend(&failed).map(drop), Err(Error::Failed(_))));
+    let lent = vm.lend(&failed)?;
+    assert!((0..2).all(|_| matches!(lent.wait(), Err(Error::Failed(_)))));
+    drop(lent);
     failed.fill(2.0)?;
     assert_eq!(elements(&vm.lend(&failed)?), [2.0], "nothing of the failure is left");
-    let nothing = vm.full(CPU, DType::F32, &[0, 3], 1.0)?;
-    assert_eq!(vm.lend(&nothing)?.tensor().numel(), 0);
-    nothing.fill(2.0)?;
-    assert!(matches!(
-        vm.call_fn("inside", CPU, [], {
-            let (vm, x) = (vm.clone(), failed.clone());
-            move |_| {
-                assert!(matches!(vm.lend(&x).map(drop), Err(Error::WouldDeadlock { .. })));
-                Ok(())
-            }
-        })?
-        .wait(),
+    for nothing in [vm.full(CPU, DType::F32, &[0, 3], 1.0)?, vm.empty(CPU, DType::F32, &[0])?] {
+        let lent = vm.lend(&nothing)?;
+        assert!(lent.wait().is_ok());
+        nothing.fill(2.0)?;
+    }
+    let inside = vm.clone();
+    vm.call_fn("waits", CPU, [], move |_| {
+        let lent = inside.lend(&failed).map_err(|error| error.to_string())?;
+        assert!(matches!(lent.wait(), Err(Error::WouldDeadlock { .. })));
         Ok(())
-    ));
+    })?
+    .wait()?;
     Ok(())
 }
 
@@ -159,6 +160,84 @@ fn memory_stays_while_it_is_lent() -> Result<(), Error> {
     Ok(())
 }
 
+/// Touches order alone; a critical section ends with one.
+#[test]
+fn what_is_lent_can_be_the_result_of_a_section() -> Result<(), Error> {
+    let vm = Vm::builder().build()?;
+    let (x, section) = (on_device(&vm, &[1.0]), Critical::new("section"));
+    let lent = {
+        let entered = vm.enter_section(&[&section], &[&x])?;
+        let lent = vm.lend(&x)?;
+        entered.end(&[&x])?;
+        lent
+    };
+    submitted(&vm, |b| {
+        b.touch(CPU, &[&x]);
+        Ok(())
+    })?;
+    assert_eq!(elements(&lent), [1.0]);
+    Ok(())
+}
+
+/// What a refused list would have made or released is as it was, and so is what is lent.
+#[test]
+fn a_refused_list_leaves_loans_alone() -> Result<(), Error> {
+    let vm = Vm::builder().build()?;
+    let (x, y) = (on_device(&vm, &[1.0, 2.0]), on_device(&vm, &[3.0, 4.0]));
+    let lent = vm.lend(&x)?;
+    for _ in 0..3 {
+        let refused = submitted(&vm, |b| {
+            let made = b.op(Op::Relu, &[&x], Params::default())?;
+            b.release(&y);
+            b.copy_into(&made, &x)
+        });
+        assert!(matches!(refused, Err(Error::Lent { line: 2, .. })), "{refused:?}");
+        assert!(matches!(x.fill(0.0), Err(Error::Lent { .. })));
+    }
+    // A copy of the host's, which is staged in pieces.
+    let host = vm.from_slice(&[7.0f32, 8.0], &[2])?;
+    let staged = submitted(&vm, |b| b.copy_into(&host, &x));
+    assert!(matches!(staged, Err(Error::Lent { .. })), "{staged:?}");
+    assert_eq!((elements(&lent), y.to_vec::<f32>()?), (vec![1.0, 2.0], vec![3.0, 4.0]));
+    Ok(())
+}
+
+/// While another thread submits lists whose outputs are lent: the numbers of these may be drafts, which go to others when a stream is opened for the list.
+#[test]
+fn outputs_of_lists_under_way_are_lent_once_they_have_their_numbers() -> Result<(), Error> {
+    let vm = Vm::builder().build()?;
+    let x = on_device(&vm, &[1.0; 16]);
+    let (sender, receiver) = std::sync::mpsc::channel::<Tensor>();
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for lane in 0..200 {
+                let _lane = Lane(lane).enter();
+                let mut b = InstructionsBuilder::new();
+                let made = b.op(Op::Relu, &[&x], Params::default()).expect("an op");
+                sender.send(made.clone()).expect("it is taken");
+                vm.submit(b.finish()).expect("it is taken");
+            }
+            drop(sender);
+        });
+        threads.spawn(|| {
+            for number in 0..2_000 {
+                assert_eq!(on_device(&vm, &[number as f32; 16]).to_vec::<f32>().expect("elements")[15], number as f32);
+            }
+        });
+        for made in receiver {
+            let lent = loop {
+                match vm.lend(&made) {
+                    Ok(lent) => break lent,
+                    Err(Error::NeverWritten { .. }) => std::thread::yield_now(),
+                    Err(error) => panic!("{error}"),
+                }
+            };
+            assert_eq!(elements(&lent), [1.0; 16]);
+        }
+    });
+    Ok(())
+}
+
 /// No write comes between the end of the wait and the use of the memory.
 #[test]
 fn threads_lend_what_others_write() -> Result<(), Error> {
@@ -176,14 +255,17 @@ fn threads_lend_what_others_write() -> Result<(), Error> {
                 }
             });
         }
+        let mut seen = Vec::new();
         for _ in 0..300 {
-            let lent = vm.lend(&x).expect("it is written");
+            let lent = vm.lend(&x).expect("it has memory");
             let first = elements(&lent);
             std::thread::yield_now();
-            assert_eq!(elements(&lent), first);
-            assert!(first.iter().all(|it| *it == first[0]), "{first:?}");
+            seen.push((first, elements(&lent)));
         }
         is_over.store(true, Ordering::Relaxed);
+        for (first, then) in seen {
+            assert!(first == then && first.iter().all(|it| *it == first[0]), "{first:?}, {then:?}");
+        }
     });
     Ok(())
 }

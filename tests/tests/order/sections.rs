@@ -7,8 +7,8 @@ use std::time::Duration;
 use streamvm::program::CompileOptions;
 use streamvm::report::StalledInstruction;
 use streamvm::{
-    BuildError, Critical, DType, Error, InstructionList, InstructionsBuilder, Lane, Mode, PlanOptions, TimeLimit, Var,
-    Vm, plan,
+    BuildError, Critical, DType, Error, InstructionList, InstructionsBuilder, Lane, Mode, Op, Params, PlanOptions,
+    TimeLimit, Var, Vm, plan,
 };
 use streamvm_tests::{CPU, ClosedGate, Random, engines, failure_of, list, no_races, on_device, until, within};
 use streamvm_verify::{Trace, verify};
@@ -594,4 +594,23 @@ fn sections_of_one_thread_keep_their_order_under_drawn_schedules() {
         never_interleaved(&log, 12);
         no_races(&vm);
     }
+}
+
+/// What such a list would have made last is as if it had never been submitted.
+#[test]
+fn the_last_output_of_a_list_that_does_not_end_its_section_is_not_written() -> Result<(), Error> {
+    let vm = Vm::builder().build()?;
+    let (port, x) = (vm.critical("port"), vm.full(CPU, DType::F32, &[3], 2.0)?);
+    let mut made = None;
+    let open = list(|b| {
+        let _never_ended = b.begin_section(&[&port], &[])?;
+        made = Some(b.op(Op::Relu, &[&x], Params::default())?);
+        Ok(())
+    });
+    let made = made.expect("it was made");
+    assert!(matches!(vm.submit(open).map(drop), Err(Error::NotEnded { .. })));
+    assert!(matches!(vm.lend(&made).map(drop), Err(Error::NeverWritten { .. })));
+    let read = (&made + 1.0).map(drop);
+    assert!(read.is_err(), "{read:?}");
+    Ok(())
 }

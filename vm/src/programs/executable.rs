@@ -101,10 +101,7 @@ impl Executable {
                 error = shared(&self.inner.compiled, parameter, "feed", feed);
             }
         }
-        if let Error::NeverWritten { what, operand, .. }
-        | Error::Released { what, operand, .. }
-        | Error::Lent { what, operand, .. } = &mut error
-        {
+        if let Error::NeverWritten { what, operand, .. } | Error::Released { what, operand, .. } = &mut error {
             let program = self.inner.compiled.program();
             let given = feeds.iter().copied().chain(self.parameters());
             let is_it = |tensor: &Tensor| {

@@ -262,7 +262,7 @@ impl State {
         };
         match (&instruction.kind, known.contents) {
             (_, Contents::Released) => return Err(released()),
-            (kind, Contents::Lent(_)) if u.access().writes() || matches!(kind, Kind::Release) => return Err(lent()),
+            (kind, Contents::Lent(_)) if changes(kind, u.access()) => return Err(lent()),
             (_, Contents::Lent(_)) => {}
             (Kind::Release, before) => {
                 known.contents = Contents::Released;
@@ -338,7 +338,8 @@ impl State {
         (place, written): (UsePlace, bool),
         engine: EngineRef,
     ) {
-        if self.scratch.last_use == Some(place) && resource.is_of(engine) {
+        // After its last use nothing refuses a list, but for a section that it has not ended.
+        if self.scratch.last_use == Some(place) && resource.is_of(engine) && !self.scratch.sections.active {
             return resource.keep(engine, id, written);
         }
         self.scratch.undo.push(Undo::Created(id, place));
@@ -439,6 +440,16 @@ fn too_long(len: usize, stream: StreamKey) -> Box<Obstacle> {
 }
 
 #[cold]
+/// Whether a use changes memory, or gives it back.
+fn changes(kind: &Kind, access: Access) -> bool {
+    match kind {
+        Kind::Release => true,
+        // It writes for the order alone.
+        Kind::Touch => false,
+        _ => access.writes(),
+    }
+}
+
 fn refused(
     line: usize,
     instruction: &Instruction,

@@ -58,7 +58,7 @@ pub(crate) struct SectionScratch {
     /// The resources of the section that the list begins last.
     begun: SectionResources,
     /// Whether a line begins or ends a section, or belongs to one: else nothing of this is used.
-    active: bool,
+    pub(super) active: bool,
     /// The lines that belong to a section, with its first resource.
     pub(crate) members: Vec<(usize, ResourceId)>,
 }

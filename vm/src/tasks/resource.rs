@@ -9,8 +9,8 @@ pub(crate) enum Contents {
     Fresh,
     /// Something was written.
     Written,
-    /// Something was written, and so many [`Lent`](crate::Lent)s of code outside of the engine may read it. Nothing may write it. Its handles say that it is not known to be written, so that
-    /// each submission looks here.
+    /// Something was written, and so many [`Lent`](crate::Lent)s of code outside of the engine may read it. Nothing may write it. Its handles have the flag of those that nothing has written, so
+    /// each use of it takes the path of a submission that looks here ([`State::change`](crate::submit::state::State::change)).
     Lent(usize),
     /// Its memory was given back; only handles are left.
     Released,
