@@ -49,6 +49,8 @@ enum Track {
     Counter(Counts),
     /// The peaks of a pool.
     Peaks(usize),
+    /// Steps of programs, within instructions.
+    Steps,
     /// The process.
     Process,
     /// A device or a thread, whose name is this text. Of a thread that submitted something or was blocked also its place in [`Recording::hosts`].
@@ -230,7 +232,7 @@ impl Reading {
         new
     }
 
-    /// A track of a stream is below that of its device and named for the stream, as in `compute@cpu:0:0`; that of its waits ends with `waits`, and those of workers are below it. Those of
+    /// A track of a stream is below that of its device and named for the stream, as in `compute@cpu:0:0`; that of its waits ends with `waits`, that of steps of programs with `steps`, and those of workers are below it. Those of
     /// memory are counters, as `device memory on cpu:0`, and its peaks are below that.
     fn track(&mut self, track: &TrackDescriptor) {
         let name = track.name();
@@ -244,6 +246,7 @@ impl Reading {
                 Track::Stream(stream)
             }
             // Below a device, not below the process as threads are, whose names are anything.
+            (Some(Track::Other(..)), _) if name.ends_with(" steps") => Track::Steps,
             (Some(Track::Other(..)), Some(stream)) => Track::Waits(self.stream(stream)),
             (Some(Track::Other(..)), None) => Track::Stream(self.stream(name)),
             _ => Track::Other(self.text(name), None),
@@ -420,7 +423,7 @@ impl Reading {
                 }
                 Open::Pending(pending)
             }
-            (Track::Counter(_) | Track::Peaks(_) | Track::Process, _) => Open::Other,
+            (Track::Counter(_) | Track::Peaks(_) | Track::Steps | Track::Process, _) => Open::Other,
             (Track::Other(..), "submit") => {
                 let host = self.host(event.track());
                 Open::Submission(Submission { host, first, count, begin: at })

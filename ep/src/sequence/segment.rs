@@ -37,6 +37,8 @@ pub struct SegmentOptions {
     pub checks_finite: bool,
     /// Whether runs note how long each step takes.
     pub times_steps: bool,
+    /// Whether streams that run steps one after the other [note](crate::Stream::step_note) each of them, and not only where one may hang.
+    pub notes_steps: bool,
     /// The fewest calls of a driver that one launch of several commands may replace; `None` if each command is to be launched by itself.
     pub smallest_graph: Option<usize>,
     /// The owner of the graphs that streams make of its commands.

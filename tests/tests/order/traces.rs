@@ -175,6 +175,56 @@ fn work(vm: &Vm) -> Result<(), Error> {
     Ok(())
 }
 
+/// On a CPU: each round of a loop, and fused steps as one.
+#[test]
+fn steps_of_programs_are_within_their_instruction() -> Result<(), Error> {
+    for mode in [Mode::Threaded, Mode::Inline, Mode::Simulated { seed: 5 }] {
+        let shared = Shared::default();
+        let vm = Vm::builder().mode(mode).trace(TraceConfig::to_writer(shared.clone())).build()?;
+        let x = vm.full(CPU, DType::F32, &[4, 4], 1.0)?;
+        let program = vm.record("steps", |r| {
+            let x = r.feed("x", CPU, DType::F32, &[4, 4])?;
+            let y = x.matmul(&x)?.sort(1, false)?;
+            let total = y.sum(&[])?;
+            let goes_on = total.lt(200.0)?;
+            r.while_true(&goes_on, || {
+                total.copy_from(&(&total * 2.0)?)?;
+                goes_on.copy_from(&total.lt(200.0)?)
+            })?;
+            r.fetch("total", &total)
+        })?;
+        let executable = vm.compile(program, &[], &CompileOptions::default())?;
+        let runs = 3;
+        for _ in 0..runs {
+            assert_eq!(executable.run(&[("x", &x)])?["total"].to_vec::<f32>()?, [256.0]);
+        }
+        drop((executable, x));
+        vm.shutdown(Duration::from_secs(60))?;
+        let trace = shared.take();
+        let (slices, _) = read(&trace);
+        let steps: Vec<&Shown> = slices.iter().filter(|slice| slice.track == "compute@cpu:0:0 steps").collect();
+        let names: Vec<&str> = steps.iter().map(|step| &*step.name).collect();
+        assert_eq!(names.iter().filter(|name| **name == "matmul").count(), runs, "{mode:?}: {names:?}");
+        // The total is 64 first, and doubled twice.
+        assert_eq!(names.iter().filter(|name| **name == "mul").count(), 2 * runs, "{mode:?}: {names:?}");
+        let programs: Vec<&Shown> = slices.iter().filter(|slice| slice.name == "steps").collect();
+        assert_eq!(programs.len(), runs, "{mode:?}");
+        for pair in steps.windows(2) {
+            assert!(pair[0].end <= pair[1].begin, "{mode:?}: {pair:?}");
+        }
+        for step in &steps {
+            let is_within = |it: &&Shown| it.begin <= step.begin && step.end <= it.end;
+            assert!(programs.iter().any(|it| is_within(it)), "{mode:?}: {step:?}");
+            assert!(step.arguments["line"].contains("traces.rs"), "{mode:?}: {step:?}");
+        }
+        let report = Report::of(&Recording::read(&trace[..]).expect("a trace"));
+        assert!(report.streams.iter().all(|it| !it.stream.contains("steps")), "{mode:?}: {report}");
+        let instructions: u64 = report.streams.iter().map(|it| it.instructions as u64).sum();
+        assert!(instructions < steps.len() as u64, "{mode:?}: steps are no instructions: {report}");
+    }
+    Ok(())
+}
+
 #[test]
 fn every_wait_of_the_plan_is_an_arrow_with_its_ends() {
     for mode in [Mode::Threaded, Mode::Inline, Mode::Simulated { seed: 5 }] {

@@ -70,6 +70,9 @@ impl Engine {
         let in_flight = later.then(|| InFlight::new(device.clone(), self.completion.parker.clone()));
         // Before the lock: a stream that injects faults may run functions of the caller.
         let step_note = stream.step_note();
+        if let Some(note) = step_note.as_ref().filter(|_| !later && self.timeline.is_some()) {
+            note.time_steps();
+        }
         let mut state = self.handle.lock();
         let Some(id) = state.new_stream(key)? else { return Ok(()) };
         let unordered = id.is_unordered().then(|| Unordered::new(self.streams.nodes().clone(), None));

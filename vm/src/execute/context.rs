@@ -178,7 +178,7 @@ impl Context {
         }
         match &stream_state.in_flight {
             Some(in_flight) => {
-                run::count_op(&mut task, env, &self.handle);
+                run::count_op(&mut task, env, &self.handle, None);
                 let (seq, records) = (task.point.seq, task.records());
                 in_flight.add(task);
                 // Waiters for the record wait for the number instead.
@@ -441,7 +441,7 @@ impl Context {
                 // The rest of a run that is not launched: its drop may wait for steps on another device, which no other thread may do.
                 run::drop_function(task);
             }
-            run::count_op(task, env, &self.handle);
+            run::count_op(task, env, &self.handle, None);
         }
         if let Some(task) = self.current.take()
             && let Some(mark) = launch::put_in_flight(task, stream_state, in_flight, runner.stream(), env)

@@ -8,7 +8,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use streamvm_ep::{self as ep, FnContext, Operation, Unfinished};
+use streamvm_ep::{self as ep, FnContext, Operation, StepNote, Unfinished};
 use streamvm_instructions::{Cause, Deadline, Failure, Version};
 use streamvm_stream::StreamType;
 use streamvm_stream::mutant::Mutant;
@@ -171,7 +171,7 @@ pub(crate) fn release_and_account(
     let (seq, bytes) = (task.point.seq, task.bytes);
     if !task.is_clear() {
         if env.stamps || env.has_spans() || !task.versions().is_empty() {
-            note_outcome(task, env, context);
+            note_outcome(task, stream_state, env, context);
         }
         clear_caught(task);
     }
@@ -188,13 +188,15 @@ pub(crate) fn release_and_account(
 
 /// Updates versions and profiles for an instruction whose outcome is entered.
 #[inline(never)]
-fn note_outcome(task: &mut Task, env: &Environment, context: &ContextHandle) {
+fn note_outcome(task: &mut Task, stream_state: &StreamState, env: &Environment, context: &ContextHandle) {
     if let [_, ..] = task.versions()
         && !env.failures.is_known(task.point)
     {
         task.versions().iter().for_each(Version::advance);
     }
-    count_op(task, env, context);
+    // Workers of an unordered stream share its note.
+    let steps = stream_state.step_note.as_deref().filter(|_| task.action == Action::Segment && !task.point.stream.is_unordered());
+    count_op(task, env, context, steps);
     if env.has_spans() && ended(task, env).0 == Ended::Failed {
         tell_failed(task);
     }
@@ -208,14 +210,14 @@ pub(crate) fn tell_failed(task: &mut Task) {
     }
 }
 
-/// Counts an instruction in the profile of the context whose thread has run, launched or skipped it, and notes it for a trace.
-pub(crate) fn count_op(task: &mut Task, env: &Environment, context: &ContextHandle) {
+/// Counts an instruction in the profile of the context whose thread has run, launched or skipped it, and notes it for a trace, with the `steps` that it has run.
+pub(crate) fn count_op(task: &mut Task, env: &Environment, context: &ContextHandle, steps: Option<&StepNote>) {
     if env.stamps
         && let Some(stamp) = task.take_stamp()
     {
         let (ended, root) = ended(task, env);
         if let Some(timeline) = &env.timeline {
-            timeline.ran(context.events(), task, stamp, (ended, root));
+            timeline.ran(context.events(), (task, steps), stamp, (ended, root));
         }
         if !env.profiles || !stamp.runs {
             return;

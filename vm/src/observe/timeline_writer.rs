@@ -23,7 +23,7 @@ use streamvm_trace::{Argument, Slice, Text, TraceWriter, Track};
 use crate::observe::device_clock::DeviceClock;
 use crate::observe::stall_report::StalledInstruction;
 use crate::tasks::counters::Ended;
-use crate::tasks::events::{Blocked, Noted, Passed, Ran, Submission, Why};
+use crate::tasks::events::{Blocked, Noted, Passed, Ran, StepTime, Submission, Why};
 use crate::tasks::memory_use::{Owner, Peak, PoolName, PoolNews};
 
 /// Of how many of the last instructions of a stream the ends are known, for what waits for them.
@@ -97,6 +97,8 @@ struct Stream {
     launches: bool,
     runs: Track,
     waits: Track,
+    /// The steps of programs, once there is one.
+    steps: Option<Track>,
     /// Of an unordered stream: the track of each thread that runs its instructions.
     workers: HashMap<usize, Track>,
     ends: Ends,
@@ -422,7 +424,7 @@ impl<W: Write> TimelineWriter<W> {
         }
         let name = self.writer.text(&key.to_string());
         let (workers, ends, launched) = (HashMap::new(), Ends::default(), VecDeque::new());
-        Ok(Stream { key, name, launches, runs, waits, workers, ends, free: 0, launched })
+        Ok(Stream { key, name, launches, runs, waits, steps: None, workers, ends, free: 0, launched })
     }
 
     /// Shows an instruction that a thread has run, or its launch.
@@ -519,7 +521,32 @@ impl<W: Write> TimelineWriter<W> {
         let (name, begin) = (ran.name.text(), *began);
         let slice = Slice { track, name, begin, end: ended, arguments: &arguments, leaves: None, enters: &[] };
         self.writer.slice(&slice)?;
+        if !ran.steps.is_empty() {
+            self.steps(ran, (*began, ended))?;
+        }
         if ran.waited.is_empty() { Ok(()) } else { self.waits(over, false) }
+    }
+
+    /// Shows the steps of a program that an instruction has run between these times.
+    fn steps(&mut self, ran: &Ran, (began, ended): (u64, u64)) -> io::Result<()> {
+        let Some(stream) = self.streams.get_mut(&ran.point.stream) else { return Ok(()) };
+        let track = match stream.steps {
+            Some(track) => track,
+            None => {
+                let device = self.devices.get(&stream.key.device).copied();
+                *stream.steps.insert(self.writer.track(&format!("{} steps", stream.key), device)?)
+            }
+        };
+        for StepTime { step, began: begin, ended: end } in &ran.steps {
+            let arguments = &[
+                ("number", Argument::Number(step.number as u64)),
+                ("line", Argument::Text(self.line(step.site))),
+            ];
+            let begin = (*begin).clamp(began, ended);
+            let (name, end, leaves, enters) = (step.name, (*end).clamp(begin, ended), None, &[][..]);
+            self.writer.slice(&Slice { track, name, begin, end, arguments, leaves, enters })?;
+        }
+        Ok(())
     }
 
     /// Shows what an instruction waited for, once all of that is known, or `now` as far as it is known.

@@ -326,6 +326,7 @@ pub(super) fn options(env: &Environment, compiled: &Compiled) -> SegmentOptions 
     SegmentOptions {
         checks_finite: compiled.checks_finite(),
         times_steps: compiled.times_steps(),
+        notes_steps: env.timeline.is_some(),
         stops: env.stops_loops.clone(),
         ..SegmentOptions::default()
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::ThreadId;
 
 use smallvec::SmallVec;
-use streamvm_ep::Site;
+use streamvm_ep::{ProgramStep, Site};
 use streamvm_instructions::{Failure, Kind};
 use streamvm_stream::Point;
 
@@ -190,6 +190,18 @@ pub(crate) struct RanList {
     names: Vec<Box<str>>,
     /// The failures that others pass on.
     roots: Vec<Arc<Failure>>,
+    /// The steps of those that have run a program.
+    steps: Vec<StepTime>,
+    /// How many of these belong to the next instruction.
+    new_steps: u32,
+}
+
+/// When a step of a program ran.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct StepTime {
+    pub(crate) step: ProgramStep,
+    pub(crate) began: u64,
+    pub(crate) ended: u64,
 }
 
 /// An instruction in a list, without what the list has apart.
@@ -206,6 +218,7 @@ struct RanNote {
     ended: u64,
     overwrites: u32,
     waited: u32,
+    steps: u32,
     outcome: Ended,
 }
 
@@ -226,6 +239,8 @@ pub(crate) struct Ran {
     pub(crate) outcome: Ended,
     /// The failure that it passes on.
     pub(crate) root: Option<Arc<Failure>>,
+    /// The steps that it has run.
+    pub(crate) steps: Vec<StepTime>,
     /// What it waited for.
     pub(crate) waited: SmallVec<[Point; 2]>,
     /// Which of the first 32 of these it waited for only because it overwrites what they use, one bit each.
@@ -241,11 +256,17 @@ pub(crate) struct Times {
 
 impl List for RanList {
     fn len(&self) -> usize {
-        self.notes.len()
+        self.notes.len() + self.steps.len()
     }
 }
 
 impl RanList {
+    /// Adds a step of the task that is added next.
+    pub(crate) fn add_step(&mut self, step: ProgramStep, [began, ended]: [u64; 2]) {
+        self.steps.push(StepTime { step, began, ended });
+        self.new_steps += 1;
+    }
+
     /// Adds a task that the thread has just run, launched or skipped.
     pub(crate) fn add(
         &mut self,
@@ -270,6 +291,7 @@ impl RanList {
             ended,
             overwrites: if waited.is_empty() { 0 } else { overwrites(task) },
             waited: waited.len() as u32,
+            steps: std::mem::take(&mut self.new_steps),
             outcome,
         });
     }
@@ -280,20 +302,25 @@ impl RanList {
         self.waited.clear();
         self.names.clear();
         self.roots.clear();
+        self.steps.clear();
     }
 
     /// Whether its memory is little enough to keep it for what may come.
     pub(crate) fn is_handy(&self) -> bool {
-        self.notes.capacity().max(self.waited.capacity()).max(self.names.capacity()).max(self.roots.capacity())
-            <= MOST / 4
+        let RanList { notes, waited, names, roots, steps, .. } = self;
+        let all = [notes.capacity(), waited.capacity(), names.capacity(), roots.capacity(), steps.capacity()];
+        all.into_iter().all(|capacity| capacity <= MOST / 4)
     }
 
     /// Takes all instructions out, and keeps the memory of the list.
     pub(crate) fn drain(&mut self, mut each: impl FnMut(Ran)) {
         let (mut waited, mut names, mut roots) = (&self.waited[..], self.names.drain(..), self.roots.drain(..));
+        let mut steps = &self.steps[..];
         for note in self.notes.drain(..) {
             let (own, rest) = waited.split_at(note.waited as usize);
             waited = rest;
+            let (own_steps, rest) = steps.split_at(note.steps as usize);
+            steps = rest;
             let RanNote { point, order, site, submitted, ended, overwrites, outcome, .. } = note;
             let name = note.name.map(Name::Constant).or_else(|| names.next().map(Name::Own));
             each(Ran {
@@ -306,12 +333,14 @@ impl RanList {
                 ended,
                 outcome,
                 root: if outcome == Ended::PassedOn { roots.next() } else { None },
+                steps: own_steps.to_vec(),
                 waited: SmallVec::from_slice(own),
                 overwrites,
             });
         }
         drop((names, roots));
         self.waited.clear();
+        self.steps.clear();
     }
 }
 

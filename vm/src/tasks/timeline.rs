@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use streamvm_ep::Site;
+use streamvm_ep::{Site, StepNote};
 use streamvm_instructions::Failure;
 
 use crate::sync::{Mutex, Receiver, Sender, channel, unpoisoned};
@@ -119,13 +119,20 @@ impl Timeline {
     pub(crate) fn ran(
         &self,
         events: &Events<RanList>,
-        task: &Task,
+        (task, mut steps): (&Task, Option<&StepNote>),
         stamp: Stamp,
         (outcome, root): (Ended, Option<Arc<Failure>>),
     ) {
         let (submitted, began) = (self.at(stamp.submitted), stamp.started.map(|started| self.at(started)));
         let times = Times { submitted, began, ended: self.now() };
-        events.add(|list| list.add(task, times, outcome, root));
+        events.add(|list| {
+            if let Some(steps) = steps.take() {
+                steps.take_times(|step, began, ended| list.add_step(step, [began, ended].map(|time| self.at(time))));
+            }
+            list.add(task, times, outcome, root);
+        });
+        // Of an instruction that is left out: the next one has others.
+        steps.into_iter().for_each(|steps| steps.take_times(|_, _, _| ()));
     }
 
     /// Notes that this thread was blocked, from `began` until now.

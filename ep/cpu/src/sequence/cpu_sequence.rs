@@ -200,7 +200,7 @@ impl CpuSequence {
         let mut sequence = CpuSequence::over(buffers, steps, &groups, &branches)?;
         (sequence.stops, sequence.checks_finite) = (options.stops, options.checks_finite);
         sequence.states = Some(Arc::clone(states));
-        if may_hang {
+        if may_hang || options.notes_steps {
             sequence = sequence.labelled(labels.into());
         }
         Ok(if options.times_steps { sequence.timing() } else { sequence })
