@@ -6,6 +6,7 @@ use streamvm_ep::Site;
 use streamvm_instructions::{Error, ResourceId, Tensor};
 
 use crate::engine::handle::EngineGuard;
+use crate::submit::state::State;
 use crate::tasks::memory::{Base, Memory};
 use crate::tasks::resource::Contents;
 use crate::vm::Vm;
@@ -77,14 +78,15 @@ impl Vm {
         };
         let Some(id) = id else { return Err(Error::NeverWritten { line: 0, what, operand, site }) };
         let Some(known) = state.known(id) else { return Err(Error::Released { line: 0, what, operand, site }) };
-        known.contents = match known.contents {
-            Contents::Written => Contents::Lent(1),
-            Contents::Lent(times) => Contents::Lent(times + 1),
+        match known.contents {
+            Contents::Written => known.contents = Contents::Lent,
+            Contents::Lent => {}
             Contents::Fresh => return Err(Error::NeverWritten { line: 0, what, operand, site }),
             Contents::Released => return Err(Error::Released { line: 0, what, operand, site }),
-        };
-        resource.note_written(engine.me, false);
+        }
         let Base(base) = known.memory.base();
+        *state.loans.entry(id).or_default() += 1;
+        resource.note_written(engine.me, false);
         Ok(lent(Some(id), Base(base.wrapping_add(tensor.layout().offset() * tensor.dtype().size()))))
     }
 }
@@ -114,13 +116,13 @@ impl Drop for Lent {
     fn drop(&mut self) {
         let engine = &*self.engine;
         let Some(id) = self.id.filter(|_| !engine.handle.fork.is_child()) else { return };
-        let mut state = engine.handle.lock();
-        if let Some(known) = state.known(id)
-            && let Contents::Lent(times) = known.contents
-        {
-            let is_last = times == 1;
-            known.contents = if is_last { Contents::Written } else { Contents::Lent(times - 1) };
-            if is_last {
+        let mut inside = engine.handle.lock();
+        let state: &mut State = &mut inside;
+        match state.loans.get_mut(&id) {
+            Some(loans) if *loans > 1 => *loans -= 1,
+            _ => {
+                state.loans.remove(&id);
+                state.known(id).into_iter().for_each(|known| known.contents = Contents::Written);
                 self.tensor.resource().note_written(engine.me, true);
             }
         }

@@ -21,6 +21,8 @@ pub struct StepNote {
     address: AtomicUsize,
     /// Whether it keeps when steps began.
     is_timed: AtomicBool,
+    /// Whether there are times: most instructions are no programs.
+    has_times: AtomicBool,
     times: Mutex<StepTimes>,
 }
 
@@ -52,6 +54,10 @@ impl StepNote {
 
     /// Calls `each` with each step that has run since the last call, when it began, and when the next one began or the run ended; of 65,536 at most. By the thread that has run them.
     pub fn take_times(&self, mut each: impl FnMut(ProgramStep, Instant, Instant)) {
+        if !self.has_times.load(Ordering::Relaxed) {
+            return;
+        }
+        self.has_times.store(false, Ordering::Relaxed);
         let lock = || self.times.lock().unwrap_or_else(PoisonError::into_inner);
         let StepTimes { mut began, ended } = std::mem::take(&mut *lock());
         let ends = began.iter().skip(1).map(|(_, next)| *next).chain(ended);
@@ -65,6 +71,7 @@ impl StepNote {
     #[inline(never)]
     fn time(&self, step: ProgramStep) {
         let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        self.has_times.store(true, Ordering::Relaxed);
         let now = Instant::now();
         match times.began.len() < MOST {
             true => times.began.push((step, now)),
@@ -109,7 +116,9 @@ impl Drop for NotedRun<'_> {
         self.note.place.store(0, Ordering::Relaxed);
         if self.is_timed {
             let mut times = self.note.times.lock().unwrap_or_else(PoisonError::into_inner);
-            times.ended.get_or_insert_with(Instant::now);
+            if !times.began.is_empty() {
+                times.ended.get_or_insert_with(Instant::now);
+            }
         }
     }
 }
@@ -189,6 +198,7 @@ mod tests {
         assert!(panicked.is_err() && note.step().is_none());
         let run = note.run(&own);
         run.begin(1);
+        std::mem::forget(run);
         drop(own);
         assert_eq!(note.step(), None);
     }

@@ -214,12 +214,12 @@ fn steps_of_programs_are_within_their_instruction() -> Result<(), Error> {
         }
         for step in &steps {
             let is_within = |it: &&Shown| it.begin <= step.begin && step.end <= it.end;
-            assert!(programs.iter().any(|it| is_within(it)), "{mode:?}: {step:?}");
+            assert!(programs.iter().any(is_within), "{mode:?}: {step:?}");
             assert!(step.arguments["line"].contains("traces.rs"), "{mode:?}: {step:?}");
         }
         let report = Report::of(&Recording::read(&trace[..]).expect("a trace"));
         assert!(report.streams.iter().all(|it| !it.stream.contains("steps")), "{mode:?}: {report}");
-        let instructions: u64 = report.streams.iter().map(|it| it.instructions as u64).sum();
+        let instructions: u64 = report.streams.iter().map(|it| it.instructions).sum();
         assert!(instructions < steps.len() as u64, "{mode:?}: steps are no instructions: {report}");
     }
     Ok(())

@@ -195,7 +195,7 @@ fn note_outcome(task: &mut Task, stream_state: &StreamState, env: &Environment, 
         task.versions().iter().for_each(Version::advance);
     }
     // Workers of an unordered stream share its note.
-    let steps = stream_state.step_note.as_deref().filter(|_| task.action == Action::Segment && !task.point.stream.is_unordered());
+    let steps = stream_state.step_note.as_deref().filter(|_| !task.point.stream.is_unordered());
     count_op(task, env, context, steps);
     if env.has_spans() && ended(task, env).0 == Ended::Failed {
         tell_failed(task);
@@ -273,11 +273,12 @@ pub(crate) fn run_or_skip(
             failures.pass_on(task.point, task.order, root);
         }
     } else if task.action != Action::Nothing {
-        let outcome = if env.stamps || env.has_spans() {
-            attempt_noted(task, stream_state, runner, env)
-        } else {
-            attempt(task, stream_state, runner)
-        };
+        if env.stamps {
+            task.stamp_start();
+        }
+        let inside = if env.has_spans() { spans::enter(task, stream_state.key) } else { None };
+        let outcome = attempt(task, stream_state, runner);
+        spans::leave(task, inside);
         match outcome {
             Outcome::Fine => {}
             Outcome::NotOver(rest) => return Some(rest),
@@ -305,7 +306,13 @@ fn clean(
     env: &Environment,
     (clean_up, root): (CleanUp, Arc<Failure>),
 ) -> Option<Rest> {
-    match attempt_noted(task, stream_state, runner, env) {
+    if env.stamps {
+        task.stamp_start();
+    }
+    let inside = if env.has_spans() { spans::enter(task, stream_state.key) } else { None };
+    let outcome = attempt(task, stream_state, runner);
+    spans::leave(task, inside);
+    match outcome {
         Outcome::Fine if clean_up == CleanUp::Heals => {}
         Outcome::Fine => env.failures.pass_on(task.point, task.order, root),
         Outcome::NotOver(rest) => return Some(rest),
@@ -389,19 +396,6 @@ fn attempt(task: &mut Task, stream_state: &StreamState, runner: &mut Runner) -> 
             Outcome::Failed(Arc::new(failure(task, stream_state, Cause::Panic(panic_text(payload)))))
         }
     }
-}
-
-/// [`attempt`] in an engine that may note when the task starts, and have spans.
-#[cold]
-#[inline(never)]
-fn attempt_noted(task: &mut Task, stream_state: &StreamState, runner: &mut Runner, env: &Environment) -> Outcome {
-    if env.stamps {
-        task.stamp_start();
-    }
-    let inside = if env.has_spans() { spans::enter(task, stream_state.key) } else { None };
-    let outcome = attempt(task, stream_state, runner);
-    spans::leave(task, inside);
-    outcome
 }
 
 #[cold]

@@ -538,10 +538,8 @@ impl<W: Write> TimelineWriter<W> {
             }
         };
         for StepTime { step, began: begin, ended: end } in &ran.steps {
-            let arguments = &[
-                ("number", Argument::Number(step.number as u64)),
-                ("line", Argument::Text(self.line(step.site))),
-            ];
+            let arguments =
+                &[("number", Argument::Number(step.number as u64)), ("line", Argument::Text(self.line(step.site)))];
             let begin = (*begin).clamp(began, ended);
             let (name, end, leaves, enters) = (step.name, (*end).clamp(begin, ended), None, &[][..]);
             self.writer.slice(&Slice { track, name, begin, end, arguments, leaves, enters })?;

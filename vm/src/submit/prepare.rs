@@ -69,9 +69,9 @@ impl State {
         self.scratch.clear();
         self.sync.forget_parts();
         self.snapshot.begin(env.observer.is_some());
-        self.start_sections();
         let (lines, uses) = (list.instructions(), list.all_uses());
         self.scratch.last_use = lines.last().and_then(|last| last.use_range().last());
+        self.start_sections();
         for line in 0..lines.len() {
             if let Err(obstacle) = self.prepare_one(line, lines, uses, env) {
                 self.undo(list, env.me);
@@ -234,7 +234,6 @@ impl State {
         let refused = |error| refused(line, instruction, u, error);
         let never_written = || refused(|line, what, operand, site| Error::NeverWritten { line, what, operand, site });
         let released = || refused(|line, what, operand, site| Error::Released { line, what, operand, site });
-        let lent = || refused(|line, what, operand, site| Error::Lent { line, what, operand, site });
         let foreign = |_| -> Box<Obstacle> {
             let what = instruction.kind.name().to_owned();
             u.resource().foreign(line, what, u.described(), instruction.site).into()
@@ -262,8 +261,7 @@ impl State {
         };
         match (&instruction.kind, known.contents) {
             (_, Contents::Released) => return Err(released()),
-            (kind, Contents::Lent(_)) if changes(kind, u.access()) => return Err(lent()),
-            (_, Contents::Lent(_)) => {}
+            (_, Contents::Lent) => use_of_lent(line, instruction, u)?,
             (Kind::Release, before) => {
                 known.contents = Contents::Released;
                 resource.note_written(env.me, false);
@@ -338,8 +336,7 @@ impl State {
         (place, written): (UsePlace, bool),
         engine: EngineRef,
     ) {
-        // After its last use nothing refuses a list, but for a section that it has not ended.
-        if self.scratch.last_use == Some(place) && resource.is_of(engine) && !self.scratch.sections.active {
+        if self.scratch.last_use == Some(place) && resource.is_of(engine) {
             return resource.keep(engine, id, written);
         }
         self.scratch.undo.push(Undo::Created(id, place));
@@ -439,17 +436,24 @@ fn too_long(len: usize, stream: StreamKey) -> Box<Obstacle> {
     Error::no_stream(stream, reason).into()
 }
 
+/// Checks a use of memory that is lent.
+///
+/// # Errors
+/// [`Error::Lent`] if it changes the memory, or gives it back.
 #[cold]
-/// Whether a use changes memory, or gives it back.
-fn changes(kind: &Kind, access: Access) -> bool {
-    match kind {
+#[inline(never)]
+fn use_of_lent(line: usize, instruction: &Instruction, u: Use<'_>) -> Result<(), Box<Obstacle>> {
+    let changes = match &instruction.kind {
         Kind::Release => true,
         // It writes for the order alone.
         Kind::Touch => false,
-        _ => access.writes(),
-    }
+        _ => u.access().writes(),
+    };
+    let lent = |line, what, operand, site| Error::Lent { line, what, operand, site };
+    if changes { Err(refused(line, instruction, u, lent)) } else { Ok(()) }
 }
 
+#[cold]
 fn refused(
     line: usize,
     instruction: &Instruction,

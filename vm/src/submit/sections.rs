@@ -58,7 +58,7 @@ pub(crate) struct SectionScratch {
     /// The resources of the section that the list begins last.
     begun: SectionResources,
     /// Whether a line begins or ends a section, or belongs to one: else nothing of this is used.
-    pub(super) active: bool,
+    active: bool,
     /// The lines that belong to a section, with its first resource.
     pub(crate) members: Vec<(usize, ResourceId)>,
 }
@@ -82,6 +82,8 @@ impl State {
             self.scratch.sections.lines = ListSections::new(Some(own.open.clone()));
             self.scratch.sections.before = own.resources.first;
             self.scratch.sections.active = true;
+            // The list may be refused after its last use.
+            self.scratch.last_use = None;
         }
     }
 
@@ -95,6 +97,8 @@ impl State {
     ) -> Result<(), Box<Obstacle>> {
         let scratch = &mut self.scratch;
         scratch.sections.active = true;
+        // As above.
+        scratch.last_use = None;
         scratch.sections.lines.line(line, &instruction.kind, instruction.site)?;
         if matches!(instruction.kind, Kind::SectionBegin(_)) {
             let resources = scratch.uses[instruction.use_range()].iter().map(|u| u.resource);

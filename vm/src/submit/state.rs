@@ -138,6 +138,8 @@ pub(crate) struct State {
     /// Number of instructions submitted, over all streams.
     pub(crate) submitted: u64,
     pub(crate) resources: Vec<Option<Known>>,
+    /// How many [`Lent`](crate::Lent)s there are of each resource of which there is one.
+    pub(crate) loans: HashMap<ResourceId, usize>,
     pub(crate) pools: Pools,
     /// Freed blocks for new tensors of their size.
     pub(crate) block_cache: BlockCache,
@@ -177,6 +179,7 @@ impl State {
             sync,
             submitted: 0,
             resources: Vec::new(),
+            loans: HashMap::new(),
             pools: Pools::default(),
             block_cache: BlockCache::default(),
             free: NodeList::new(),

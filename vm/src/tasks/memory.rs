@@ -181,6 +181,7 @@ impl Pools {
     }
 
     /// The pool for a place and kind, if it exists.
+    #[inline]
     pub(crate) fn find(&self, place: Place, kind: MemoryKind) -> Option<PoolId> {
         let kind = kind_at(place, kind);
         self.pools.iter().position(|pool| pool.place == place && pool.kind == kind).map(PoolId)

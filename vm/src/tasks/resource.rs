@@ -9,9 +9,9 @@ pub(crate) enum Contents {
     Fresh,
     /// Something was written.
     Written,
-    /// Something was written, and so many [`Lent`](crate::Lent)s of code outside of the engine may read it. Nothing may write it. Its handles have the flag of those that nothing has written, so
+    /// Something was written, and code outside of the engine may read it, by so many [`Lent`](crate::Lent)s as [`State::loans`](crate::submit::state::State::loans) has. Nothing may write it. Its handles have the flag of those that nothing has written, so
     /// each use of it takes the path of a submission that looks here ([`State::change`](crate::submit::state::State::change)).
-    Lent(usize),
+    Lent,
     /// Its memory was given back; only handles are left.
     Released,
 }

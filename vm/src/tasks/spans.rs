@@ -120,8 +120,16 @@ mod with_tracing {
     }
 
     /// The thread has run or launched the task.
+    #[inline]
     pub(crate) fn leave(task: &mut Task, inside: Option<Inside>) {
-        let Some(Inside { span, default }) = inside else { return };
+        if let Some(inside) = inside {
+            exit(task, inside);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn exit(task: &mut Task, Inside { span, default }: Inside) {
         caught(|| span.with_subscriber(|(id, subscriber)| subscriber.exit(id)));
         caught(|| drop(default));
         if let Some(cold) = task.cold() {
@@ -182,10 +190,12 @@ mod without_tracing {
 
     pub(crate) enum Inside {}
 
+    #[inline(always)]
     pub(crate) fn enter(_: &mut Task, _: impl Display) -> Option<Inside> {
         None
     }
 
+    #[inline(always)]
     pub(crate) fn leave(_: &mut Task, _: Option<Inside>) {}
 
     pub(crate) fn wait(_: bool, _: &'static str, _: Site) -> Option<Inside> {
