@@ -25,7 +25,7 @@ type Number = (i32, i32);
 /// Tensors are given away in memory of the CPU. A library may drop memory of a GPU while its commands still read it, and nothing tells the engine when these have passed.
 pub(crate) const CPU: Number = (1, 0);
 
-/// What a library asks for: the arguments of `__dlpack__`.
+/// The arguments of `__dlpack__`, by which a library asks.
 pub(crate) struct Wanted {
     pub(crate) stream: Option<i64>,
     pub(crate) max_version: Option<(u32, u32)>,
@@ -88,7 +88,7 @@ fn dtype(dtype: DType) -> DLDataType {
     DLDataType { code, bits: 8 * dtype.size() as u8, lanes: 1 }
 }
 
-/// What the struct of a capsule points to.
+/// A capsule's struct points to this, and owns it.
 struct Kept {
     /// Sizes, then strides.
     axes: Vec<i64>,

@@ -9,23 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dtypes import NAMES
 
 import streamvm as sv
-
-NAMES = [
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-]
 
 
 @pytest.mark.parametrize("name", NAMES)

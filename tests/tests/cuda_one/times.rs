@@ -12,6 +12,7 @@ use streamvm_report::{Recording, Report};
 use streamvm_standin::Standin;
 use streamvm_tests::Text;
 use streamvm_verify::Trace;
+use tempfile::NamedTempFile;
 
 const CUDA: DeviceId = DeviceId::cuda(0);
 
@@ -105,23 +106,32 @@ fn a_trace_tells_when_kernels_ran_and_not_when_they_were_launched() -> Result<()
     Ok(())
 }
 
+/// An engine whose trace goes to this file.
+fn traced_engine(mode: Mode) -> Result<(Vm, NamedTempFile), Error> {
+    let file = NamedTempFile::new().expect("a file");
+    Ok((Vm::builder().mode(mode).trace(TraceConfig::to_file(file.path())).build()?, file))
+}
+
+/// Ends the engine; the report of its trace.
+fn report(vm: Vm, file: &NamedTempFile) -> Result<Report, Error> {
+    vm.shutdown(Duration::from_secs(60))?;
+    let trace = std::fs::read(file.path()).expect("the trace");
+    Ok(Report::of(&Recording::read(&trace[..]).expect("a trace")))
+}
+
 /// The device tells when it ran an instruction; the host looks much later.
 #[test]
 fn a_trace_with_times_has_those_of_the_device() -> Result<(), Error> {
     for mode in [Mode::Threaded, Mode::Inline] {
         let driver = standin("slow=1:60");
-        let file = std::env::temp_dir().join(format!("streamvm-times-{}-{mode:?}.pftrace", std::process::id()));
-        let vm = Vm::builder().mode(mode).trace(TraceConfig::to_file(&file)).build()?;
+        let (vm, file) = traced_engine(mode)?;
         let x = vm.from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[4])?.to(CUDA)?;
         let sum = (&x + &x)?;
         std::thread::sleep(Duration::from_millis(400));
         let product = (&sum * &x)?;
         assert_eq!(product.to_vec::<f32>()?, [2.0, 8.0, 18.0, 32.0]);
         drop((x, sum, product));
-        vm.shutdown(Duration::from_secs(60))?;
-        let trace = std::fs::read(&file).expect("the trace");
-        std::fs::remove_file(&file).expect("it is removed");
-        let report = Report::of(&Recording::read(&trace[..]).expect("a trace"));
+        let report = report(vm, &file)?;
         let compute = report.streams.iter().find(|it| it.stream == "compute@cuda:0:0").expect("it computed");
         assert!((60_000_000..200_000_000).contains(&compute.busy_ns), "{mode:?}: {report}");
         let [clock] = &report.clocks[..] else { panic!("{mode:?}: {report}") };
@@ -131,12 +141,11 @@ fn a_trace_with_times_has_those_of_the_device() -> Result<(), Error> {
     Ok(())
 }
 
-/// What runs no command of a GPU takes none of its time, however late the host sees that it has passed.
+/// An instruction without commands takes no time of a GPU, however late the host sees that it has passed.
 #[test]
 fn what_runs_no_command_has_no_time_in_a_trace() -> Result<(), Error> {
     let driver = standin("slow=1:60");
-    let file = std::env::temp_dir().join(format!("streamvm-times-{}-none.pftrace", std::process::id()));
-    let vm = Vm::builder().trace(TraceConfig::to_file(&file)).build()?;
+    let (vm, file) = traced_engine(Mode::default())?;
     let x = vm.from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[4])?.to(CUDA)?;
     let sum = (&x + &x)?;
     let mut b = InstructionsBuilder::new();
@@ -145,10 +154,7 @@ fn what_runs_no_command_has_no_time_in_a_trace() -> Result<(), Error> {
     std::thread::sleep(Duration::from_millis(400));
     assert_eq!(sum.to_vec::<f32>()?, [2.0, 4.0, 6.0, 8.0]);
     drop((x, new, sum));
-    vm.shutdown(Duration::from_secs(60))?;
-    let trace = std::fs::read(&file).expect("the trace");
-    std::fs::remove_file(&file).expect("it is removed");
-    let report = Report::of(&Recording::read(&trace[..]).expect("a trace"));
+    let report = report(vm, &file)?;
     let compute = report.streams.iter().find(|it| it.stream == "compute@cuda:0:0").expect("it computed");
     assert!(compute.instructions >= 2, "{report}");
     assert!((60_000_000..200_000_000).contains(&compute.busy_ns), "{report}");

@@ -179,7 +179,7 @@ fn what_is_lent_can_be_the_result_of_a_section() -> Result<(), Error> {
     Ok(())
 }
 
-/// What a refused list would have made or released is as it was, and so is what is lent.
+/// A refused list makes and releases nothing, and ends no loan.
 #[test]
 fn a_refused_list_leaves_loans_alone() -> Result<(), Error> {
     let vm = Vm::builder().build()?;

@@ -596,7 +596,7 @@ fn sections_of_one_thread_keep_their_order_under_drawn_schedules() {
     }
 }
 
-/// What such a list would have made last is as if it had never been submitted.
+/// The last output of such a list is as if the list had never been submitted.
 #[test]
 fn the_last_output_of_a_list_that_does_not_end_its_section_is_not_written() -> Result<(), Error> {
     let vm = Vm::builder().build()?;

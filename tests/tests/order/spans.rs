@@ -16,7 +16,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry;
 use tracing_subscriber::registry::LookupSpan;
 
-/// What a subscriber was told of a span.
+/// A span, as a subscriber was told of it.
 #[derive(Clone, Debug, Default)]
 struct Told {
     name: &'static str,
@@ -157,7 +157,7 @@ fn modes() -> [(&'static str, VmBuilder); 3] {
     ]
 }
 
-/// What an engine notes of `program` in a mode.
+/// Runs `program`; the spans of its instructions.
 fn told(
     builder: VmBuilder,
     notes: &Notes,

@@ -14,7 +14,7 @@ const ROUNDED: i128 = 1_000_000;
 /// See the module's documentation. All times are in nanoseconds.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceClock {
-    /// What must be added to a time of the device, at least and at most.
+    /// The host's time less the device's is at least and at most so much.
     least: Bound,
     most: Bound,
     /// The largest error so far.

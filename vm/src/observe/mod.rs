@@ -13,6 +13,7 @@
 #[cfg(feature = "sim")]
 pub(crate) mod clock_history;
 pub(crate) mod device_clock;
+pub(crate) mod ends;
 #[cfg(feature = "sim")]
 pub(crate) mod instruments;
 #[cfg(feature = "sim")]
