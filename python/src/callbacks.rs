@@ -15,16 +15,18 @@ const TRY: Duration = Duration::from_millis(50);
 struct Pending {
     process: u32,
     count: usize,
+    /// The interpreter ends.
+    ended: bool,
 }
 
-static PENDING: Mutex<Pending> = Mutex::new(Pending { process: 0, count: 0 });
+static PENDING: Mutex<Pending> = Mutex::new(Pending { process: 0, count: 0, ended: false });
 static CALLED: Condvar = Condvar::new();
 
 fn pending() -> MutexGuard<'static, Pending> {
     let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
     let process = std::process::id();
     if pending.process != process {
-        *pending = Pending { process, count: 0 };
+        *pending = Pending { process, count: 0, ended: false };
     }
     pending
 }
@@ -52,18 +54,36 @@ impl Callback {
 
 impl Drop for Callback {
     fn drop(&mut self) {
-        let mut pending = pending();
-        // In a forked child it was not counted.
-        pending.count = pending.count.saturating_sub(1);
-        CALLED.notify_all();
+        called();
     }
 }
 
-/// Waits until all were called.
+fn called() {
+    let mut pending = pending();
+    // In a forked child it was not counted.
+    pending.count = pending.count.saturating_sub(1);
+    CALLED.notify_all();
+}
+
+/// Calls `code`, which needs the interpreter's lock, on any thread; once the interpreter ends, does nothing.
+pub(crate) fn call_before_the_end(code: impl FnOnce(Python<'_>)) {
+    {
+        let mut pending = pending();
+        if pending.ended {
+            return;
+        }
+        pending.count += 1;
+    }
+    Python::try_attach(code);
+    called();
+}
+
+/// Waits until all were called, those of [`call_before_the_end`] for good.
 ///
 /// # Errors
 /// The exception that a signal handler raises.
-pub(crate) fn wait_for_all(py: Python<'_>) -> PyResult<()> {
+pub(crate) fn end(py: Python<'_>) -> PyResult<()> {
+    pending().ended = true;
     loop {
         let left = py.detach(|| {
             let waited = CALLED.wait_timeout_while(pending(), TRY, |pending| pending.count > 0);

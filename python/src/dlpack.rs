@@ -20,7 +20,7 @@ use crate::tensor::PyTensor;
 use crate::waiting;
 
 /// A device as the format tells it: a kind, and a number.
-type Number = (i32, i32);
+pub(crate) type Number = (i32, i32);
 
 /// Tensors are given away in memory of the CPU. A library may drop memory of a GPU while its commands still read it, and nothing tells the engine when these have passed.
 pub(crate) const CPU: Number = (1, 0);
@@ -77,7 +77,7 @@ fn lent(py: Python<'_>, x: &PyTensor, tensor: &Tensor) -> PyResult<Lent> {
     Ok(lent)
 }
 
-fn dtype(dtype: DType) -> DLDataType {
+pub(crate) fn dtype(dtype: DType) -> DLDataType {
     let code = match dtype {
         DType::Bool => DLDataTypeCode::kDLBool,
         DType::I8 | DType::I16 | DType::I32 | DType::I64 => DLDataTypeCode::kDLInt,

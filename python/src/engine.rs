@@ -13,7 +13,7 @@ use streamvm::{DeviceId, Error, Generator, Lane, Mode, Place, Scalar, Tensor, Tr
 use crate::dtypes::AnyDType;
 use crate::functions::PythonFunction;
 use crate::tensor::PyTensor;
-use crate::{callbacks, caller, elements, errors, programs, waiting};
+use crate::{callbacks, caller, dlpack_in, elements, errors, programs, waiting};
 
 /// Whether the wait for all engines at the end of the interpreter was interrupted: then nothing waits for them.
 static ABANDONED: AtomicBool = AtomicBool::new(false);
@@ -231,6 +231,19 @@ impl PyVm {
         Ok(PyTensor::new(engine, tensor))
     }
 
+    /// A tensor over the memory of an array of another library. None if the elements must be copied; with `never_written` that is an exception.
+    fn _adopt(
+        slf: &Bound<'_, PyVm>,
+        x: &Bound<'_, PyAny>,
+        device: &str,
+        never_written: bool,
+    ) -> PyResult<Option<PyTensor>> {
+        let (py, engine) = (slf.py(), &slf.get().engine);
+        programs::refuse_while_recording(py)?;
+        let tensor = dlpack_in::shared(py, engine.vm(), x, place_named(py, device)?, never_written)?;
+        Ok(tensor.map(|tensor| PyTensor::new(engine, tensor)))
+    }
+
     fn _full(
         &self,
         py: Python<'_>,
@@ -385,7 +398,7 @@ pub(crate) fn close_all(py: Python<'_>) -> PyResult<()> {
             }
         }
     }
-    callbacks::wait_for_all(py).inspect_err(|_| ABANDONED.store(true, Ordering::Relaxed))
+    callbacks::end(py).inspect_err(|_| ABANDONED.store(true, Ordering::Relaxed))
 }
 
 thread_local! {

@@ -14,6 +14,7 @@
 //! | `callbacks` | Python functions that are called once a tensor is there |
 //! | `elements` | elements from and to NumPy arrays |
 //! | `dlpack` | memory for other libraries, without a copy |
+//! | `dlpack_in` | memory of other libraries, without a copy |
 //! | `functions` | Python functions as instructions |
 //! | `programs` | recorded functions |
 //! | `ranks` | the class `Group` |
@@ -26,6 +27,7 @@ mod axes;
 mod callbacks;
 mod caller;
 mod dlpack;
+mod dlpack_in;
 mod dtypes;
 mod elements;
 mod engine;

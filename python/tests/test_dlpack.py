@@ -51,7 +51,7 @@ def test_a_tensor_gives_its_memory_away_to_be_read() -> None:
     ]
     while rows:
         for change in changes:
-            with pytest.raises(sv.LentError, match="lent to be read") as raised:
+            with pytest.raises(sv.LentError, match="first drop what it is lent to") as raised:
                 change()
             assert isinstance(raised.value, BufferError)
         rows.pop()
@@ -152,7 +152,3 @@ def test_what_dlpack_cannot_give() -> None:
     with pytest.raises((BufferError, RuntimeError)):
         np.from_dlpack(brains)
     brains[...] = 2.0
-    with pytest.raises(ValueError, match="always copied"):
-        sv.from_dlpack(tensor, copy=False)
-    with pytest.raises((TypeError, AttributeError)):
-        sv.from_dlpack([1, 2])

@@ -41,6 +41,27 @@ def test_work_that_is_pending_is_done_before_the_end() -> None:
     assert (out, err) == ("late\nlate\n", "")
 
 
+def test_memory_of_others_does_not_keep_the_end_waiting() -> None:
+    """Its library needs the interpreter's lock to take it back, which nobody gets after the end."""
+    for ends in ("", "vm.close()", "del kept, late"):
+        out, err = run(
+            f"""
+            import time, numpy as np, streamvm as sv
+            array = np.arange(64.0)
+            array.flags.writeable = False
+            vm = sv.Vm()
+            kept = [sv.from_dlpack(array) for _ in range(2000)]
+            with sv.use(vm):
+                kept += [sv.from_dlpack(array) for _ in range(2000)]
+                late = sv.from_dlpack(array)
+                vm.call(lambda x: time.sleep(0.1), [late])
+            print(sum(tensor.shape[0] for tensor in kept))
+            {ends}
+            """
+        )
+        assert (out, err) == ("256000\n", "")
+
+
 def test_a_failure_that_nobody_has_seen_is_told_at_the_end() -> None:
     out, err = run(
         """

@@ -1,5 +1,7 @@
 //! The calls of an engine that make tensors from nothing or from a caller's data.
 
+use std::sync::Arc;
+
 use streamvm_ep::{DType, DeviceId, Element, MemoryKind, Scalar, Shape, Site};
 use streamvm_instructions::{
     BuildError, Error, Generator, InstructionList, InstructionsBuilder, Kind, Lane, Place, Tensor,
@@ -52,6 +54,58 @@ impl Vm {
             Some(_) => self.from_slice(elements, shape)?.to(place),
             None => self.from_slice(elements, shape),
         }
+    }
+
+    /// A tensor of `shape` over the elements that `owner` has, in row-major order, without a copy: a vector, a mapped file, memory of another library. It is a tensor like others, but what would write
+    /// or release it is refused ([`Error::Lent`]). Once its last handle is gone and all that was submitted has read it, the engine drops `owner` on its callback thread, or at the end of the engine.
+    /// Never blocks but for a short lock.
+    ///
+    /// For a device whose memory the host cannot access, the elements are copied there later, and the tensor may be written. An engine with a race detector copies them at once: the detector
+    /// knows the engine's memory only.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), streamvm::Error> {
+    /// use streamvm::{DeviceId, Vm};
+    /// let (vm, cpu) = (Vm::builder().build()?, DeviceId::cpu(0));
+    /// let weights = vm.adopt(cpu, vec![1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
+    /// assert_eq!((&weights + 1.0)?.to_vec::<f32>()?, [2.0, 3.0, 4.0, 5.0]);
+    /// assert!(weights.fill(0.0).is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The shape is impossible or does not have as many elements as `owner`; the device does not exist; the engine is closed; those of [`Tensor::to`].
+    #[track_caller]
+    pub fn adopt<T: Element>(
+        &self,
+        place: impl Into<Place>,
+        owner: impl AsRef<[T]> + Send + Sync + 'static,
+        shape: &[usize],
+    ) -> Result<Tensor, Error> {
+        let (place, site) = (place.into(), Site::caller());
+        // The elements stay where they are when an `Arc` moves.
+        let owner = Arc::new(owner);
+        let elements: &[T] = (*owner).as_ref();
+        let shape = Shape::new(shape).map_err(BuildError::from)?;
+        if shape.elements() != elements.len() {
+            return Err(length("adopt", T::DTYPE, elements.len(), &shape));
+        }
+        let (near, memory) = match place.device() {
+            Some(device) if device.kind.info().host_memory => (place, MemoryKind::Device),
+            _ => HOST,
+        };
+        let tensor = Tensor::unbound(near, memory, T::DTYPE, shape);
+        let adopted = if self.engine.observer.is_some() {
+            let copy = Arc::new(elements.to_vec());
+            let first = T::as_bytes(&copy).as_ptr();
+            self.engine.adopt(&tensor, first, Box::new((copy, owner)), site)
+        } else {
+            let first = T::as_bytes(elements).as_ptr();
+            self.engine.adopt(&tensor, first, Box::new(owner), site)
+        };
+        adopted.map_err(|error| error.about(None, &format!("adopt, which makes {}", tensor.described()), site))?;
+        if near == place { Ok(tensor) } else { tensor.to(place) }
     }
 
     /// A tensor of `shape` in pinned host memory of `device`, with a copy of `elements` in row-major order. The device copies from it

@@ -167,4 +167,10 @@ pub trait Engine: Send + Sync {
     /// each resource that was [kept](crate::Resource::keep). Never waits for work. It is called from drops, also in a forked child
     /// of the engine's process.
     fn release(&'static self, id: ResourceId);
+
+    /// [`release`](Engine::release) of a resource that has no value, or whose memory may be shared with code outside of the engine: [`Resource::keep`](crate::Resource::keep) and
+    /// [`Resource::note_written`](crate::Resource::note_written) have said that nothing was written.
+    fn release_unwritten(&'static self, id: ResourceId) {
+        self.release(id);
+    }
 }

@@ -156,9 +156,9 @@ pub enum Error {
         /// Where the caller issued it.
         site: Site,
     },
-    /// An instruction writes or releases a tensor whose memory is lent to code outside of the engine, such as another library.
+    /// An instruction writes or releases a tensor whose memory is lent to code outside of the engine, such as another library, or belongs to such code.
     #[error(
-        "{} writes or releases {operand}, whose memory is lent to be read; drop what reads it, such as the array of another library, or write a copy", told(*line, what, *site)
+        "{} writes or releases {operand}, whose memory is shared with code outside of the engine, to be read; write a copy, or first drop what it is lent to, such as the array of another library", told(*line, what, *site)
     )]
     Lent {
         /// The line of the list.

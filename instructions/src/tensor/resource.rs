@@ -36,7 +36,7 @@ const NO_NUMBER: u32 = u32::MAX;
 /// Flag of a number: the list that creates the resource may still be refused.
 const DRAFT: u32 = 1 << 31;
 
-/// Flag of a number: the resource has no value: nothing was written yet, or the value was freed.
+/// Flag of a number: the resource has no value, because nothing was written yet or the value was freed; or its engine has more to look at, because the memory is shared with code outside.
 const EMPTY: u32 = 1 << 30;
 
 /// The contents of a resource.
@@ -220,12 +220,20 @@ impl Resource {
     /// Tells the engine that the last handle is gone, and then makes the resource belong to no engine.
     #[inline]
     pub(super) fn end(&mut self) {
-        if let Some((engine, id)) = self.bound() {
-            engine.get().release(id);
+        let number = self.number.load(Ordering::Acquire);
+        match self.engine() {
+            Some(engine) if number & (DRAFT | EMPTY) == 0 => engine.get().release(ResourceId(number)),
+            Some(engine) if number & DRAFT == 0 => release_unwritten(engine, ResourceId(number & !EMPTY)),
+            _ => {}
         }
         self.number = AtomicU32::new(NO_NUMBER);
         (self.engine, self.claimed) = (None, OnceLock::new());
     }
+}
+
+#[cold]
+fn release_unwritten(engine: EngineRef, id: ResourceId) {
+    engine.get().release_unwritten(id);
 }
 
 impl Drop for Resource {

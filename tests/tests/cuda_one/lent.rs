@@ -39,3 +39,21 @@ fn memory_of_a_gpu_is_lent_once_it_is_written() -> Result<(), Error> {
     assert_eq!(driver.leaks(), "");
     Ok(())
 }
+
+/// The copy to the GPU takes 50 ms.
+#[test]
+fn memory_of_others_goes_to_a_gpu() -> Result<(), Error> {
+    let _driver = Standin::load("devices=1;slow=1:50");
+    let (vm, elements) = (Vm::builder().build()?, Arc::<[f32]>::from(vec![1.0, 2.0]));
+    let x = vm.adopt(CUDA, elements.clone(), &[2])?;
+    assert_eq!((x.device(), Arc::strong_count(&elements)), (Some(CUDA), 2));
+    x.add_assign(1.0)?;
+    assert_eq!(x.to_vec::<f32>()?, [2.0, 3.0]);
+    for _ in 0..1_000 {
+        if Arc::strong_count(&elements) == 1 {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("its owner is not dropped");
+}

@@ -78,7 +78,7 @@ fn a_list_that_writes_what_is_lent_does_nothing() -> Result<(), Error> {
     });
     let Err(error @ Error::Lent { line: 1, .. }) = refused else { panic!("{refused:?}") };
     let text = error.to_string();
-    assert!(text.contains("fill") && text.contains("lent.rs:") && text.contains("drop what reads it"), "{text}");
+    assert!(text.contains("fill") && text.contains("lent.rs:") && text.contains("drop what it is lent to"), "{text}");
     assert_eq!((y.to_vec::<f32>()?, elements(&lent)), (vec![2.0], vec![1.0]));
     Ok(())
 }

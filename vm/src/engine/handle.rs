@@ -32,6 +32,7 @@ use streamvm_instructions::{
 use streamvm_stream::Point;
 
 use crate::engine::core::Engine;
+use crate::engine::owners::Owners;
 use crate::engine::submission::{Full, Pass};
 use crate::progress::callbacks::Callbacks;
 use crate::progress::claims::Awaited;
@@ -53,6 +54,8 @@ pub(crate) struct Handle {
     inside: CachePadded<Mutex<Locked>>,
     /// Resources whose last tensor or variable was dropped since the last submission.
     pub(crate) deferred_free: CachePadded<DeferredFree>,
+    /// The owners of memory that is not the engine's.
+    pub(crate) owners: Owners,
     /// The engine is gone, so no submission will take what is in `deferred_free`.
     gone: AtomicBool,
     /// Whether instructions of the engine have spans: read before the submission lock is taken.
@@ -156,6 +159,7 @@ impl Handle {
         Box::leak(Box::new(Handle {
             inside: CachePadded::new(Mutex::new(Locked { engine: Lifecycle::Idle, state: None })),
             deferred_free: CachePadded::default(),
+            owners: Owners::default(),
             gone: AtomicBool::new(false),
             spans: AtomicBool::new(false),
             fork: Fork::new(),
@@ -188,9 +192,11 @@ impl Handle {
         let state = inside.state.take();
         // Before `forget_released` reads the releases: a release that it does not see finds this flag.
         self.gone.store(true, Ordering::Release);
+        // Before the next engine takes the handle.
+        let owners = self.owners.take();
         let forgotten = self.forget_released(inside);
-        // After the lock is released: dropping captures runs callers' code, which may use this handle.
-        drop((state, forgotten));
+        // After the lock is released: dropping captures and owners runs callers' code, which may use this handle.
+        drop((state, forgotten, owners));
     }
 
     /// Removes the released resources from the remains of an engine that is gone; at none, `Gone` -> `Idle`.
@@ -453,6 +459,12 @@ impl streamvm_instructions::Engine for Handle {
         // engine. Then the code below acts on that engine, where it is harmless.
         if self.gone.load(Ordering::Relaxed) {
             self.released_after_the_end();
+        }
+    }
+
+    fn release_unwritten(&'static self, id: ResourceId) {
+        if self.fork.is_child() || !self.owners.release(id) {
+            self.release(id);
         }
     }
 }

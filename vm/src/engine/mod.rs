@@ -6,6 +6,7 @@
 //! * [`Engine`](core::Engine) is one engine: an [`Environment`](crate::execute::environment::Environment) with its threads,
 //!   devices and memory.
 //! * [`Handle`](handle::Handle) leads from a tensor to its engine; it holds the submission lock and outlives the engine.
+//! * [`owners`] keeps what owns memory that is not the engine's.
 //! * [`submission`] runs the two passes of `submit` under that lock. Outside of it, it removes what stops a submission: it opens
 //!   streams ([`open_stream`]), finds memory ([`oom_recovery`]), and waits while the queue is full.
 //! * [`wait`] blocks callers until points have passed; a caller may run tasks meanwhile ([`help`]). Callbacks and futures wait as a
@@ -23,6 +24,7 @@ pub(crate) mod help;
 pub(crate) mod lane_priorities;
 pub(crate) mod oom_recovery;
 pub(crate) mod open_stream;
+pub(crate) mod owners;
 pub(crate) mod park;
 pub(crate) mod policies;
 pub(crate) mod profile;

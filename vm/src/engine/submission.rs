@@ -281,7 +281,7 @@ impl Engine {
         self.closed.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    fn check_open(&self) -> Result<(), Error> {
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
         if self.is_closed() { Err(Error::shutdown()) } else { Ok(()) }
     }
 

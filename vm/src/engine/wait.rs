@@ -175,6 +175,10 @@ impl Engine {
         for point in points {
             self.wait_for(point, deadline, site)?;
         }
+        if self.simulated.is_some() {
+            // No thread runs those that belong to no instruction, such as the end of memory of others.
+            self.step_callbacks();
+        }
         Ok(())
     }
 

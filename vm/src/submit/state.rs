@@ -138,7 +138,7 @@ pub(crate) struct State {
     /// Number of instructions submitted, over all streams.
     pub(crate) submitted: u64,
     pub(crate) resources: Vec<Option<Known>>,
-    /// How many [`Lent`](crate::Lent)s there are of each resource of which there is one.
+    /// How many [`Lent`](crate::Lent)s there are of each resource of which there is one; an owner outside of the engine counts as one.
     pub(crate) loans: HashMap<ResourceId, usize>,
     pub(crate) pools: Pools,
     /// Freed blocks for new tensors of their size.

@@ -82,8 +82,7 @@ impl Memory {
         start..start + self.bytes
     }
 
-    /// Memory at an address that a test owns.
-    #[cfg(all(test, not(loom)))]
+    /// Memory that the engine does not own.
     pub(crate) fn at(base: *mut u8, bytes: usize) -> Memory {
         Memory { base: Base(base), bytes, block: None }
     }

@@ -9,7 +9,7 @@ pub(crate) enum Contents {
     Fresh,
     /// Something was written.
     Written,
-    /// Something was written, and code outside of the engine may read it, by so many [`Lent`](crate::Lent)s as [`State::loans`](crate::submit::state::State::loans) has. Nothing may write it. Its handles have the flag of those that nothing has written, so
+    /// Something was written, and code outside of the engine may read it: a [`Lent`](crate::Lent), or what [owns](crate::engine::owners) it; [`State::loans`](crate::submit::state::State::loans) counts them. Nothing may write it. Its handles have the flag of those that nothing has written, so
     /// each use of it takes the path of a submission that looks here ([`State::change`](crate::submit::state::State::change)).
     Lent,
     /// Its memory was given back; only handles are left.
