@@ -16,9 +16,9 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use pyo3::{ffi, intern};
 use streamvm::ep::{Element, Layout, Shape};
-use streamvm::{DType, Place, Tensor, Vm, bf16, f16};
+use streamvm::{DType, Place, Site, Tensor, Vm, bf16, f16};
 
-use crate::{callbacks, dlpack, waiting};
+use crate::{callbacks, caller, dlpack, waiting};
 
 /// The kinds of devices whose memory the CPU reads: its own, and memory that CUDA has pinned.
 const MEMORY_OF_CPU: [i32; 2] = [1, 3];
@@ -120,8 +120,7 @@ pub(crate) fn shared(
     place: Place,
     never_written: bool,
 ) -> PyResult<Option<Tensor>> {
-    let is_here = place.device().is_none_or(|device| device.kind.info().host_memory);
-    if never_written && !is_here {
+    if never_written && !is_here(place) {
         return Err(PyBufferError::new_err(format!("a tensor on {place} is a copy; leave `copy` out")));
     }
     let capsule = capsule(x, never_written)?;
@@ -160,13 +159,23 @@ pub(crate) fn shared(
     Ok(Some(copy))
 }
 
+fn is_here(place: Place) -> bool {
+    place.device().is_none_or(|device| device.kind.info().host_memory)
+}
+
 fn adopted<T: Element>(py: Python<'_>, vm: &Vm, given: Given, place: Place) -> PyResult<Tensor> {
     let Given { managed, layout, first, .. } = given;
     // An array without elements may have no address.
     let first = NonNull::new(first.cast::<T>()).unwrap_or(NonNull::dangling());
     let count = layout.span_elements().end;
     let elements = Elements { first, count, _managed: managed };
-    waiting::at_once(py, || vm.adopt(place, elements, &[count])?.view(layout))
+    let near = if is_here(place) { place } else { Place::Host };
+    let tensor = {
+        let _site = caller::site(py)?.map(Site::enter);
+        waiting::at_once(py, || vm.adopt(near, elements, &[count])?.view(layout))?
+    };
+    // A copy is submitted, which may wait.
+    if near == place { Ok(tensor) } else { waiting::call(py, || tensor.to(place)) }
 }
 
 /// Asks `x` for a capsule with its memory, or with a copy in memory of the CPU.

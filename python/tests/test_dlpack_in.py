@@ -170,6 +170,20 @@ def test_engines_share_tensors() -> None:
         vm.close()
 
 
+def test_arrays_go_to_devices() -> None:
+    vm = sv.Vm(mode="simulated", sim_devices=1)
+    with sv.use(vm):
+        array = read_only(np.arange(6.0).reshape(2, 3))
+        there = sv.from_dlpack(array.T, device="sim:0")
+        assert there.device == "sim:0" and np.array_equal((there + 1).numpy(), array.T + 1)
+        there[0, 0] = 5.0
+        assert there.numpy()[0, 0] == 5.0 and array[0, 0] == 0.0
+        assert sv.from_dlpack(np.arange(2.0), device="sim:0").numpy().tolist() == [0, 1]
+        with pytest.raises(BufferError, match="sim:0 is a copy; leave `copy` out"):
+            sv.from_dlpack(array, device="sim:0", copy=False)
+    vm.close()
+
+
 def test_threads_share_arrays() -> None:
     arrays = [read_only(np.full(64, float(number))) for number in range(8)]
     before = [sys.getrefcount(array) for array in arrays]
