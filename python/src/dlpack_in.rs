@@ -1,6 +1,7 @@
 //! DLPack: the memory of other array libraries as tensors, without a copy where nothing writes it.
 //!
-//! The engine reads a tensor later than the call that says so. So it shares what is read-only, what the other library has copied for it, and what the caller says that nobody writes.
+//! The engine reads a tensor later than the call that says so. So it shares what is read-only, what the other library has copied for it, and what the caller says that nobody writes. An array of
+//! NumPy may be a read-only view of memory that others write, so `_dlpack.py` looks at these first.
 #![allow(unsafe_code, reason = "reads structs that other libraries have made, and calls their deleters")]
 
 use std::ffi::{CStr, c_void};
@@ -86,7 +87,7 @@ unsafe impl<T: Element> Sync for Elements<T> {}
 
 impl<T: Element> AsRef<[T]> for Elements<T> {
     fn as_ref(&self) -> &[T] {
-        // SAFETY: the struct keeps so many elements, which are aligned, each a number of this dtype; whoever made the tensor has said that nobody writes them.
+        // SAFETY: the struct keeps so many elements, which are aligned, each a number of this dtype; the library or the caller has said that nobody writes them.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.count) }
     }
 }
@@ -97,7 +98,7 @@ struct Given {
     dtype: DType,
     layout: Layout,
     first: *mut c_void,
-    /// Nothing writes it: it is read-only, or a copy that its library has made.
+    /// Its library says that nobody writes it: it is read-only, or a copy that was made for us.
     stays: bool,
 }
 
@@ -109,7 +110,7 @@ enum No {
 }
 
 /// A tensor over the memory of `x`, an array of another library. `None` if the elements must be copied, and the caller does not insist. With `never_written` the caller says that nothing writes
-/// the memory as long as the tensor is there.
+/// the memory until all that reads the tensor is over.
 ///
 /// # Errors
 /// `TypeError`: `x` has no DLPack; `BufferError`: it cannot be shared, and `never_written` insists; what the other library raises; those of [`Vm::adopt`].
@@ -123,8 +124,8 @@ pub(crate) fn shared(
     if never_written && !is_here(place) {
         return Err(PyBufferError::new_err(format!("a tensor on {place} is a copy; leave `copy` out")));
     }
-    let capsule = capsule(x, never_written)?;
-    let given = match given(&capsule) {
+    let asked = asked(x, never_written)?;
+    let given = match given(&asked.capsule) {
         Ok(given) => given,
         Err(No::Shared(_)) if !never_written => return Ok(None),
         Err(No::Shared(why)) => {
@@ -132,43 +133,42 @@ pub(crate) fn shared(
         }
         Err(No::Ever(why)) => return Err(PyBufferError::new_err(why)),
     };
-    let (stays, dtype) = (given.stays || never_written, given.dtype);
-    if !stays && dtype != DType::BF16 {
+    // NumPy, which copies all else, has no bfloat16, and reads memory of the CPU only.
+    let (is_shared, dtype) = (given.stays || never_written, given.dtype);
+    if !is_shared && dtype != DType::BF16 && asked.is_of_cpu {
         return Ok(None);
     }
     let tensor = match dtype {
-        DType::F32 => adopted::<f32>(py, vm, given, place),
-        DType::F64 => adopted::<f64>(py, vm, given, place),
-        DType::F16 => adopted::<f16>(py, vm, given, place),
-        DType::BF16 => adopted::<bf16>(py, vm, given, place),
-        DType::I8 => adopted::<i8>(py, vm, given, place),
-        DType::I16 => adopted::<i16>(py, vm, given, place),
-        DType::I32 => adopted::<i32>(py, vm, given, place),
-        DType::I64 => adopted::<i64>(py, vm, given, place),
-        DType::Bool | DType::U8 => adopted::<u8>(py, vm, given, place),
-        DType::U16 => adopted::<u16>(py, vm, given, place),
-        DType::U32 => adopted::<u32>(py, vm, given, place),
-        DType::U64 => adopted::<u64>(py, vm, given, place),
-    }?;
-    if stays {
-        return Ok(Some(tensor));
-    }
-    // NumPy, which copies all else, has no such dtype.
-    let copy = waiting::call(py, || tensor.to(place))?;
-    waiting::call(py, || copy.wait())?;
-    Ok(Some(copy))
+        DType::F32 => tensor::<f32>,
+        DType::F64 => tensor::<f64>,
+        DType::F16 => tensor::<f16>,
+        DType::BF16 => tensor::<bf16>,
+        DType::I8 => tensor::<i8>,
+        DType::I16 => tensor::<i16>,
+        DType::I32 => tensor::<i32>,
+        DType::I64 => tensor::<i64>,
+        DType::Bool | DType::U8 => tensor::<u8>,
+        DType::U16 => tensor::<u16>,
+        DType::U32 => tensor::<u32>,
+        DType::U64 => tensor::<u64>,
+    };
+    tensor(py, vm, given, place, is_shared).map(Some)
 }
 
 fn is_here(place: Place) -> bool {
     place.device().is_none_or(|device| device.kind.info().host_memory)
 }
 
-fn adopted<T: Element>(py: Python<'_>, vm: &Vm, given: Given, place: Place) -> PyResult<Tensor> {
+fn tensor<T: Element>(py: Python<'_>, vm: &Vm, given: Given, place: Place, is_shared: bool) -> PyResult<Tensor> {
     let Given { managed, layout, first, .. } = given;
     // An array without elements may have no address.
     let first = NonNull::new(first.cast::<T>()).unwrap_or(NonNull::dangling());
     let count = layout.span_elements().end;
     let elements = Elements { first, count, _managed: managed };
+    if !is_shared {
+        let copy = in_rows(elements.as_ref(), &layout);
+        return waiting::call(py, || vm.from_slice_on(place, &copy, layout.shape().dims()));
+    }
     let near = if is_here(place) { place } else { Place::Host };
     let tensor = {
         let _site = caller::site(py)?.map(Site::enter);
@@ -178,8 +178,24 @@ fn adopted<T: Element>(py: Python<'_>, vm: &Vm, given: Given, place: Place) -> P
     if near == place { Ok(tensor) } else { waiting::call(py, || tensor.to(place)) }
 }
 
+/// The elements of a view in row-major order.
+fn in_rows<T: Element>(elements: &[T], layout: &Layout) -> Vec<T> {
+    let mut places = vec![0];
+    for (&size, &stride) in layout.shape().dims().iter().zip(layout.strides()) {
+        places = places.iter().flat_map(|place| (0..size).map(move |number| place + number * stride)).collect();
+    }
+    places.into_iter().map(|place| elements[place]).collect()
+}
+
+/// The answer of another library.
+struct Asked<'py> {
+    capsule: Bound<'py, PyAny>,
+    /// The array itself is in memory of the CPU.
+    is_of_cpu: bool,
+}
+
 /// Asks `x` for a capsule with its memory, or with a copy in memory of the CPU.
-fn capsule<'py>(x: &Bound<'py, PyAny>, never_copied: bool) -> PyResult<Bound<'py, PyAny>> {
+fn asked<'py>(x: &Bound<'py, PyAny>, never_copied: bool) -> PyResult<Asked<'py>> {
     static VERSION: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let py = x.py();
     let no = |error: PyErr| {
@@ -204,11 +220,12 @@ fn capsule<'py>(x: &Bound<'py, PyAny>, never_copied: bool) -> PyResult<Bound<'py
     if !is_of_cpu {
         asked.set_item("dl_device", dlpack::CPU)?;
     }
-    match method.call((), Some(&asked)) {
+    let capsule = match method.call((), Some(&asked)) {
         // A library from before version 1 knows none of these arguments.
         Err(error) if is_of_cpu && error.is_instance_of::<PyTypeError>(py) => method.call0(),
         given => given,
-    }
+    };
+    Ok(Asked { capsule: capsule?, is_of_cpu })
 }
 
 /// Takes the struct out of a capsule, which then is empty.
@@ -223,13 +240,13 @@ fn taken(capsule: &Bound<'_, PyAny>) -> Option<Managed> {
             let address = NonNull::new(unsafe { ffi::PyCapsule_GetPointer(object, name.as_ptr()) })?;
             // SAFETY: it is a capsule, and the name is a constant. By this name its destructor sees that the struct is no longer its own.
             return (unsafe { ffi::PyCapsule_SetName(object, used.as_ptr()) } == 0)
-                .then_some(Managed { versioned, address });
+                .then(|| Managed { versioned, address });
         }
     }
     None
 }
 
-/// What a capsule gives.
+/// Reads the struct of a capsule.
 fn given(capsule: &Bound<'_, PyAny>) -> Result<Given, No> {
     let no_capsule = || No::Ever("`__dlpack__` returned something else than a new capsule".to_owned());
     let managed = taken(capsule).ok_or_else(no_capsule)?;
@@ -277,6 +294,9 @@ fn given(capsule: &Bound<'_, PyAny>) -> Result<Given, No> {
     let strides = unsafe { axes(strides, rank) };
     let sizes = sizes.ok_or_else(|| No::Ever(format!("an array of {rank} axes is given without their sizes")))?;
     let layout = layout(sizes, strides)?;
+    if data.is_null() && layout.elements() > 0 {
+        return Err(No::Ever("the array is given without an address".to_owned()));
+    }
     Ok(Given { managed, dtype, layout, first, stays })
 }
 

@@ -48,7 +48,7 @@ def test_what_is_read_only_is_shared(name: str, shape: tuple[int, ...]) -> None:
 
 
 def test_views_are_shared_as_they_lie() -> None:
-    array = read_only(np.arange(60.0).reshape(3, 4, 5))
+    array = read_only(np.arange(60.0)).reshape(3, 4, 5)
     views = [array[1:, ::2, 3], array.T, array[:, None, :, 0], np.broadcast_to(array[0], (7, 4, 5)), array[2:2]]
     for view in views:
         tensor = sv.from_dlpack(view)
@@ -59,7 +59,8 @@ def test_views_are_shared_as_they_lie() -> None:
     assert np.array_equal(backwards.numpy(), array[::-1]) and not shares(backwards, array)
     # An axis of one element may have any stride.
     odd = np.lib.stride_tricks.as_strided(array, (1, 4), (-8, 40), writeable=False)
-    assert shares(sv.from_dlpack(odd), array) and np.array_equal(sv.from_dlpack(odd).numpy(), odd)
+    tensor = sv.from_dlpack(odd, copy=False)
+    assert shares(tensor, array) and np.array_equal(tensor.numpy(), odd)
 
 
 def test_what_may_be_written_is_copied_unless_the_caller_says_otherwise() -> None:
@@ -92,6 +93,25 @@ def test_memory_of_others_is_not_written() -> None:
         with pytest.raises(sv.LentError, match=r"shared with code outside.*write a copy"):
             change()
     assert (tensor * 2).numpy().tolist() == [0, 2, 4, 6] and array.tolist() == [0, 1, 2, 3]
+
+
+def test_a_read_only_view_of_what_may_be_written_is_copied() -> None:
+    array = np.arange(4.0)
+    view = read_only(array.view())
+    memory = bytearray(array.tobytes())
+    over_bytes = np.frombuffer(memoryview(memory).toreadonly())
+    views = [view, view[1:], np.broadcast_to(array, (2, 4)), over_bytes]
+    tensors = [sv.from_dlpack(view) for view in views]
+    expected = [view.copy() for view in views]
+    later = [tensor + 1 for tensor in tensors]
+    array[:] = 7.0
+    memory[:8] = bytes(8)
+    memory[8:16] = bytes(8)
+    for tensor, sum_, copy in zip(tensors, later, expected, strict=True):
+        assert np.array_equal(tensor.numpy(), copy) and np.array_equal(sum_.numpy(), copy + 1)
+    assert shares(sv.from_dlpack(view, copy=False), array)
+    constant = np.frombuffer(bytes(16))
+    assert shares(sv.from_dlpack(constant), constant)
 
 
 def test_an_array_is_kept_until_all_has_read_it() -> None:
@@ -239,7 +259,8 @@ def test_a_library_on_another_device_is_asked_for_a_copy() -> None:
     for device in ((2, 1), (10, 0)):
         there = Proxy(np.arange(3.0), device=device)
         tensor = sv.from_dlpack(there)
-        assert there.asked[0]["dl_device"] == (1, 0) and tensor.numpy().tolist() == [0, 1, 2]
+        assert [asked["dl_device"] for asked in there.asked] == [(1, 0)] and tensor.numpy().tolist() == [0, 1, 2]
+        assert not shares(tensor, there.array), "its library has not said that it is a copy"
     pinned = Proxy(read_only(np.arange(3.0)), device=(3, 0))
     assert shares(sv.from_dlpack(pinned), pinned.array) and "dl_device" not in pinned.asked[0]
 
@@ -293,6 +314,7 @@ class Made:
         self.axes = (ctypes.c_int64 * 4)(2, 4, 4, 1)
         shape = ctypes.addressof(self.axes)
         fields = {
+            "data": ctypes.addressof(self.numbers),
             "kind": 1,
             "ndim": 2,
             "code": 2,
@@ -307,7 +329,7 @@ class Made:
             None,
             DELETER(self.deleted.append),
             flags,
-            DLTensor(ctypes.addressof(self.numbers), **fields),
+            DLTensor(**fields),
         )
         MADE.append(self)
         self.capsule = new_capsule(ctypes.addressof(self.managed), ctypes.addressof(NAME), None)
@@ -335,6 +357,14 @@ def test_structs_of_other_makers() -> None:
     assert copy.dtype == sv.bfloat16, "NumPy, which copies all else, has no such dtype"
     assert soon(lambda: len(half.deleted) == 1)
     copy[...] = 1.0
+    # Elements 0, 4, 1, 5, ... of what lies behind each other.
+    axes = (ctypes.c_int64 * 4)(4, 2, 1, 4)
+    where = ctypes.addressof(axes)
+    turned = Made(flags=0, code=4, bits=16, shape=where, strides=where + 16)
+    rows = sv.astype(sv.from_dlpack(turned), sv.float32).numpy()
+    plain = sv.astype(sv.from_dlpack(Made(flags=0, code=4, bits=16)), sv.float32).numpy()
+    assert rows.shape == (4, 2) and np.array_equal(rows, plain.T)
+    assert sv.from_dlpack(Made(flags=0, code=4, bits=16, ndim=0)).shape == ()
 
 
 @pytest.mark.parametrize(
@@ -350,6 +380,7 @@ def test_structs_of_other_makers() -> None:
         ({"byte_offset": 4}, "not aligned"),
         ({"ndim": 99}, "more axes"),
         ({"shape": None}, "without their sizes"),
+        ({"data": None}, "without an address"),
         ({"ndim": -1}, "without their sizes"),
     ],
 )

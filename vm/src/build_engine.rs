@@ -12,6 +12,7 @@ use crate::dispatch::contexts::Contexts;
 use crate::engine::core::{Engine, Inline};
 use crate::engine::cuda::CudaDevices;
 use crate::engine::handle::Handle;
+use crate::engine::owners::Left;
 use crate::engine::scheduler_thread;
 use crate::engine::simulated::Simulated;
 use crate::engine::threads::Threads;
@@ -155,6 +156,7 @@ impl VmBuilder {
             inline,
             simulated,
             heap: Heap::default(),
+            left: Left::default(),
         });
         if threaded {
             let of_thread = engine.clone();

@@ -58,10 +58,10 @@ impl Vm {
 
     /// A tensor of `shape` over the elements that `owner` has, in row-major order, without a copy: a vector, a mapped file, memory of another library. It is a tensor like others, but what would write
     /// or release it is refused ([`Error::Lent`]). Once its last handle is gone and all that was submitted has read it, the engine drops `owner` on its callback thread, or at the end of the engine.
-    /// Never blocks but for a short lock.
+    /// For memory that the host can access, this takes only a short lock.
     ///
-    /// For a device whose memory the host cannot access, the elements are copied there later, and the tensor may be written. An engine with a race detector copies them at once: the detector
-    /// knows the engine's memory only.
+    /// For a device whose memory the host cannot access, this submits a copy, as [`Tensor::to`] does, and the tensor may be written. An engine with a race detector copies the elements at once: the
+    /// detector knows the engine's memory only.
     ///
     /// ```
     /// # fn main() -> Result<(), streamvm::Error> {

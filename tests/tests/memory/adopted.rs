@@ -9,6 +9,8 @@ use streamvm::program::CompileOptions;
 use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Mode, Params, Place, Tensor, Vm};
 use streamvm_tests::{CPU, engines};
 
+use super::lent::submitted;
+
 const WAIT: Duration = Duration::from_secs(60);
 
 /// An owner of elements that tells when it is dropped.
@@ -31,12 +33,6 @@ impl<T> Drop for Owner<T> {
 fn owner<T>(elements: Vec<T>) -> (Owner<T>, mpsc::Receiver<()>) {
     let (sender, receiver) = mpsc::channel();
     (Owner(elements, sender), receiver)
-}
-
-fn submitted(vm: &Vm, fill: impl FnOnce(&mut InstructionsBuilder) -> Result<(), Error>) -> Result<(), Error> {
-    let mut b = InstructionsBuilder::new();
-    fill(&mut b)?;
-    vm.submit(b.finish())?.wait()
 }
 
 #[test]
@@ -123,6 +119,46 @@ fn the_end_of_an_engine_drops_owners() -> Result<(), Error> {
         assert!(matches!(x.to_vec::<f32>(), Err(Error::Shutdown { .. })), "{mode:?}");
         drop(x);
     }
+    Ok(())
+}
+
+/// Nobody steps a simulated engine any more when the last handle is dropped; no thread is left to serve the others.
+#[test]
+fn a_handle_that_is_dropped_late_keeps_no_engine() -> Result<(), Error> {
+    for mode in [Mode::Threaded, Mode::Inline, Mode::Simulated { seed: 5 }] {
+        let vm = Vm::builder().mode(mode).build()?;
+        let ((first, dropped), (second, other)) = (owner(vec![1.0f32]), owner(vec![2.0f32]));
+        let (x, lent) = (vm.adopt(CPU, first, &[1])?, vm.lend(&vm.adopt(CPU, second, &[1])?)?);
+        drop(vm);
+        drop(x);
+        drop(lent);
+        for dropped in [dropped, other] {
+            dropped.recv_timeout(WAIT).unwrap_or_else(|error| panic!("{mode:?}: {error}"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn owners_that_panic_at_the_end_of_an_engine_harm_no_other() -> Result<(), Error> {
+    struct Panics(Arc<AtomicUsize>);
+    impl AsRef<[f32]> for Panics {
+        fn as_ref(&self) -> &[f32] {
+            &[1.0]
+        }
+    }
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            panic!("as expected");
+        }
+    }
+    let (vm, dropped) = (Vm::builder().build()?, Arc::new(AtomicUsize::new(0)));
+    let tensors: Vec<Tensor> =
+        (0..5).map(|_| vm.adopt(CPU, Panics(dropped.clone()), &[1])).collect::<Result<_, _>>()?;
+    drop(vm);
+    assert_eq!(dropped.load(Ordering::Relaxed), 5);
+    drop(tensors);
     Ok(())
 }
 

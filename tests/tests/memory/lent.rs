@@ -16,7 +16,10 @@ fn elements(lent: &Lent) -> Vec<f32> {
     unsafe { std::slice::from_raw_parts(address, lent.tensor().numel()) }.to_vec()
 }
 
-fn submitted(vm: &Vm, fill: impl FnOnce(&mut InstructionsBuilder) -> Result<(), Error>) -> Result<(), Error> {
+pub(super) fn submitted(
+    vm: &Vm,
+    fill: impl FnOnce(&mut InstructionsBuilder) -> Result<(), Error>,
+) -> Result<(), Error> {
     let mut b = InstructionsBuilder::new();
     fill(&mut b)?;
     vm.submit(b.finish())?.wait()

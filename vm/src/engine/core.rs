@@ -11,6 +11,7 @@ use streamvm_stream::Capabilities;
 use crate::engine::cuda::CudaDevices;
 use crate::engine::handle::Handle;
 use crate::engine::lane_priorities::LanePriorities;
+use crate::engine::owners::Left;
 use crate::engine::policies::Policies;
 use crate::engine::simulated::Simulated;
 use crate::engine::threads::Threads;
@@ -50,8 +51,10 @@ pub(crate) struct Engine {
     pub(crate) inline: Option<Inline>,
     /// In simulated mode: the parts that are stepped, and the order of steps.
     pub(crate) simulated: Option<Simulated>,
-    /// Last field: the memory is freed after everything that may point into it is dropped.
+    /// The last fields: the memory is freed after everything that may point into it is dropped.
     pub(crate) heap: Heap,
+    /// The owners of memory that is not the engine's; empty until its end.
+    pub(crate) left: Left,
 }
 
 impl Deref for Engine {

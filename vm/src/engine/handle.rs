@@ -192,11 +192,9 @@ impl Handle {
         let state = inside.state.take();
         // Before `forget_released` reads the releases: a release that it does not see finds this flag.
         self.gone.store(true, Ordering::Release);
-        // Before the next engine takes the handle.
-        let owners = self.owners.take();
         let forgotten = self.forget_released(inside);
-        // After the lock is released: dropping captures and owners runs callers' code, which may use this handle.
-        drop((state, forgotten, owners));
+        // After the lock is released: dropping captures runs callers' code, which may use this handle.
+        drop((state, forgotten));
     }
 
     /// Removes the released resources from the remains of an engine that is gone; at none, `Gone` -> `Idle`.
@@ -300,6 +298,9 @@ impl Drop for Engine {
         let (remains, lost) = {
             let mut inside = self.handle.lock();
             self.handle.deferred_free.take(&mut inside.scratch.dropped);
+            let (left, released) = self.handle.owners.take();
+            self.left = left;
+            inside.scratch.dropped.extend(released);
             // Cached blocks belong to resources that were released, and would be counted as bound.
             inside.clear_block_cache();
             (inside.remains(self), std::mem::take(&mut inside.pools.lost))

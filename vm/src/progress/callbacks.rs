@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::sync::{Builder, Condvar, JoinHandle, Mutex, engine_thread, unpoisoned};
+use crate::sync::{Builder, Condvar, JoinHandle, Mutex, MutexGuard, engine_thread, unpoisoned};
 
 type Callback = Box<dyn FnOnce() + Send>;
 
@@ -42,21 +42,32 @@ impl Callbacks {
     /// Runs `callback` on the callback thread, after the callbacks before it. If no thread can be started, runs it on the calling
     /// thread.
     pub(crate) fn run(self: &Arc<Self>, callback: Callback) {
+        if let Err((error, mut state)) = self.queue(callback) {
+            state.served = true;
+            drop(state);
+            log::error!("no thread for callbacks ({error}); they run where they become due");
+            self.serve_here();
+        }
+    }
+
+    /// [`Callbacks::run`] for a calling thread that may hold locks of its caller: if no thread can be started, the callback waits until one is, or is dropped with the queue.
+    pub(crate) fn run_elsewhere(self: &Arc<Self>, callback: Callback) {
+        drop(self.queue(callback));
+    }
+
+    /// Queues `callback`, and starts a thread if none serves the queue.
+    fn queue(self: &Arc<Self>, callback: Callback) -> Result<(), (io::Error, MutexGuard<'_, State>)> {
         let mut state = unpoisoned(self.state.lock());
         state.queue.push_back(callback);
         if !state.served && !state.stepped {
-            state.served = true;
             match self.start(&state) {
-                Ok(thread) => state.thread = Some(thread),
-                Err(error) => {
-                    drop(state);
-                    log::error!("no thread for callbacks ({error}); they run where they become due");
-                    return self.serve_here();
-                }
+                Ok(thread) => (state.served, state.thread) = (true, Some(thread)),
+                Err(error) => return Err((error, state)),
             }
         }
         drop(state);
         self.changed.notify_all();
+        Ok(())
     }
 
     #[cfg_attr(not(all(test, not(any(loom, shuttle)))), expect(unused_variables, reason = "tests refuse threads"))]
@@ -181,6 +192,22 @@ mod tests {
         callbacks.close();
         assert!(callbacks.wait(None));
         assert_eq!(ran.load(Ordering::Relaxed), 100_011);
+    }
+
+    #[test]
+    fn where_there_is_no_thread_a_callback_that_must_run_elsewhere_waits_for_one() {
+        let (callbacks, ran) = (Arc::new(Callbacks::default()), Arc::new(AtomicUsize::new(0)));
+        unpoisoned(callbacks.state.lock()).refuses_threads = true;
+        let count = ran.clone();
+        callbacks.run_elsewhere(Box::new(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        }));
+        assert_eq!(ran.load(Ordering::Relaxed), 0);
+        unpoisoned(callbacks.state.lock()).refuses_threads = false;
+        next(&callbacks, &ran, 0);
+        callbacks.close();
+        assert!(callbacks.wait(None));
+        assert_eq!(ran.load(Ordering::Relaxed), 2);
     }
 }
 
