@@ -75,13 +75,15 @@ bench-beside: ## large products beside a loop of OpenMP in one process, time and
 	gcc -O2 -Wall -Wextra -fopenmp -shared -fPIC benches/peers/native/openmp_work.c -o target/peers/openmp_work.so
 	$(CARGO) run --quiet --profile lto -p streamvm-peers --bin beside_openmp -- $(BENCH_FLAGS)
 
-bench-kernels: ## CPU kernels beside PyTorch, NumPy and candle, in turn: a table, and target/bench/kernels.json (PyPI, 5 GB of PyTorch, and candle compiled once)
+bench-kernels: ## CPU kernels beside PyTorch, NumPy and candle, in turn: a table, with AVX-512 another one without it, and target/bench/kernels.json and kernels-avx2.json (PyPI, 5 GB of PyTorch, and candle compiled once)
 	benches/kernels/drivers/build.sh target/kernels
 	$(CARGO) run --quiet --profile lto -p streamvm-kernel-bench --bin kernels -- $(BENCH_FLAGS)
+	$(CARGO) run --quiet --profile lto -p streamvm-kernel-bench --bin kernels -- --mask avx512 --out target/bench/kernels-avx2.json $(BENCH_FLAGS)
 
-bench-model: model ## all-MiniLM-L6-v2 on batches of 1, 8 and 32 texts of 128 tokens beside PyTorch, ONNX Runtime and candle, in turn: a table, and target/bench/model.json (what bench-kernels needs)
+bench-model: model ## all-MiniLM-L6-v2 on batches of 1, 8 and 32 texts of 128 tokens beside PyTorch, ONNX Runtime and candle, in turn: a table, with AVX-512 another one without it, and target/bench/model.json and model-avx2.json (what bench-kernels needs)
 	benches/kernels/drivers/build.sh target/kernels target/model
 	$(CARGO) run --quiet --profile lto -p streamvm-kernel-bench --bin kernels -- --filter minilm --by-op --out target/bench/model.json $(BENCH_FLAGS)
+	$(CARGO) run --quiet --profile lto -p streamvm-kernel-bench --bin kernels -- --filter minilm --mask avx512 --out target/bench/model-avx2.json $(BENCH_FLAGS)
 
 bench-serve: model ## `minilm serve` beside a PyTorch server of the same model, under wrk, in turn: throughput, p50, p99 as a table, and target/bench/serve.json (PyPI, 5 GB of PyTorch, and Debian's wrk)
 	examples/minilm/bench/build.sh target/serve

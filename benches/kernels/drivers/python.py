@@ -49,8 +49,12 @@ MATMULS = {
 }
 
 
+# Cases of streamvm alone.
+PROGRAMS = ("fused_", "unfused_")
+
+
 def in_numpy(name):
-    if name.startswith("bert_layer_"):
+    if name.startswith(("bert_layer_", *PROGRAMS)):
         return None
     if name in network.NAMES:
         return network.in_numpy(name)
@@ -111,6 +115,8 @@ def in_torch(name):
     def zeros(*shape, dtype=torch.float32):
         return torch.zeros(shape, dtype=dtype)
 
+    if name.startswith(PROGRAMS):
+        return None
     if name.startswith("bert_layer_"):
         return layer_in_torch(int(name.removeprefix("bert_layer_")))
     if name in network.NAMES:

@@ -16,6 +16,15 @@ pub(crate) fn compared(count: usize) -> usize {
     count / 10
 }
 
+/// What tells NumPy with OpenBLAS, and PyTorch with oneDNN and MKL, to leave AVX-512 out.
+const MASKED: [(&str, &str); 5] = [
+    ("NPY_DISABLE_CPU_FEATURES", "X86_V4 AVX512_ICL AVX512_SPR"),
+    ("OPENBLAS_CORETYPE", "Haswell"),
+    ("ATEN_CPU_CAPABILITY", "avx2"),
+    ("ONEDNN_MAX_CPU_ISA", "AVX2"),
+    ("MKL_ENABLE_INSTRUCTIONS", "AVX2"),
+];
+
 /// A library.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Library {
@@ -59,6 +68,11 @@ impl Entrant {
         self.library == Library::Streamvm
     }
 
+    /// Whether it can be told to leave vectors out.
+    pub(crate) fn can_be_masked(&self) -> bool {
+        self.library != Library::OnnxRuntime
+    }
+
     pub(crate) fn library(&self) -> &'static str {
         match self.library {
             Library::Streamvm => "streamvm",
@@ -73,7 +87,7 @@ impl Entrant {
         format!("{} {}", self.library(), self.threads)
     }
 
-    fn command(&self, drivers: &Path, model: &Path, narrow: bool) -> Result<Command, Error> {
+    fn command(&self, drivers: &Path, model: &Path, masked: bool) -> Result<Command, Error> {
         let threads = self.threads.to_string();
         let driver = |name: &str| {
             let path = drivers.join(name);
@@ -88,7 +102,9 @@ impl Entrant {
                 let this = std::env::current_exe().map_err(|source| Error::Process { name: self.name(), source })?;
                 let mut command = Command::new(this);
                 command.args(["--child", &threads]).arg("--model").arg(model);
-                command.args(narrow.then_some("--narrow"));
+                if masked {
+                    command.args(["--mask", "avx512"]);
+                }
                 return Ok(command);
             }
             Library::Candle => driver("candle")?,
@@ -100,6 +116,9 @@ impl Entrant {
         };
         for variable in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"] {
             command.env(variable, &threads);
+        }
+        if masked {
+            command.envs(MASKED);
         }
         command.arg(&threads).arg(model);
         Ok(command)
@@ -115,10 +134,10 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn start(entrant: &Entrant, drivers: &Path, model: &Path, narrow: bool) -> Result<Process, Error> {
+    pub(crate) fn start(entrant: &Entrant, drivers: &Path, model: &Path, masked: bool) -> Result<Process, Error> {
         let name = entrant.name();
         let failed = |source| Error::Process { name: name.clone(), source };
-        let mut command = entrant.command(drivers, model, narrow)?;
+        let mut command = entrant.command(drivers, model, masked)?;
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
         let (Some(questions), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(failed(io::ErrorKind::BrokenPipe.into()));

@@ -10,7 +10,8 @@
 //! streamvm's kernels are launched without the engine; the sort, the selection of the largest, the attention, the transformer layer and the model
 //! are eager calls, which go through the engine and allocate their outputs. Fused and unfused steps are compiled programs.
 //!
-//! With `--narrow`, a processor with AVX-512 shows what one without it would do. The first line of the output names the processor, and the vectors in use.
+//! With `--mask avx512`, a processor with AVX-512 shows what one without it would do: streamvm's kernels, NumPy, PyTorch and the libraries of products within both are told to do without. candle does not use
+//! AVX-512. ONNX Runtime cannot be told, and does not run. The first line of the output is the machine, the second one the vectors in use.
 //!
 //! Outputs of the others exist before a call where the library allows it (`out=` of PyTorch and NumPy). PyTorch's convolutions, poolings, rms norm,
 //! cross entropy, attention and layer, and NumPy's sort and softmax, allocate their outputs. candle allocates each output.
@@ -34,6 +35,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use streamvm_benches::harness::arguments::{Measuring, reject};
+use streamvm_benches::harness::machine::Machine;
 
 use crate::entrant::{Entrant, Process};
 use crate::report::Figure;
@@ -54,9 +56,9 @@ const QUICK_BUDGET_MS: u32 = 2;
 struct Args {
     #[command(flatten)]
     measuring: Measuring,
-    /// Leave AVX-512 out, also where the processor has it, except in products of matrices; streamvm alone
-    #[arg(long)]
-    narrow: bool,
+    /// Measure what a processor without these vectors would do; where it has none, nothing is measured
+    #[arg(long, value_name = "VECTORS")]
+    mask: Option<Mask>,
     /// Leave the other libraries out
     #[arg(long)]
     alone: bool,
@@ -77,6 +79,12 @@ struct Args {
     child: Option<usize>,
 }
 
+/// Vectors that are left out.
+#[derive(Copy, Clone, PartialEq, Eq, clap::ValueEnum)]
+enum Mask {
+    Avx512,
+}
+
 fn main() -> ExitCode {
     let args = Args::parse();
     let chosen: Vec<&str> = cases::NAMES.into_iter().filter(|name| name.contains(&args.measuring.filter)).collect();
@@ -84,7 +92,7 @@ fn main() -> ExitCode {
         let (filter, names) = (&args.measuring.filter, cases::NAMES.join(", "));
         return reject::<Args>(&format!("no case has `{filter}` in its name; the cases are {names}"));
     }
-    if args.narrow {
+    if args.mask == Some(Mask::Avx512) {
         streamvm_kernels::leave_avx512_out();
     }
     let outcome = match args.child {
@@ -101,11 +109,21 @@ fn main() -> ExitCode {
 }
 
 fn measure(chosen: &[&'static str], args: &Args) -> Result<(), Box<dyn std::error::Error>> {
-    println!("{}, with {}", processor(), streamvm_kernels::vectors());
+    let machine = Machine::here();
+    println!("{machine}");
+    if args.mask == Some(Mask::Avx512) && !machine.has_avx512() {
+        println!("it has no AVX-512 that could be left out");
+        return Ok(());
+    }
+    println!("kernels use {}", streamvm_kernels::vectors());
     let (runs, budget) = (args.measuring.runs(), if args.measuring.quick { QUICK_BUDGET_MS } else { BUDGET_MS });
     let mut running: Vec<(Entrant, Process)> = Vec::new();
     for entrant in Entrant::all(args.alone) {
-        match Process::start(&entrant, &args.drivers, &args.model, args.narrow) {
+        if args.mask.is_some() && !entrant.can_be_masked() {
+            eprintln!("{}: not run: it cannot be told to leave vectors out", entrant.name());
+            continue;
+        }
+        match Process::start(&entrant, &args.drivers, &args.model, args.mask.is_some()) {
             Ok(process) => running.push((entrant, process)),
             Err(error) if entrant.is_streamvm() => return Err(error.into()),
             Err(error) => eprintln!("{}: not run: {error}", entrant.name()),
@@ -128,7 +146,7 @@ fn measure(chosen: &[&'static str], args: &Args) -> Result<(), Box<dyn std::erro
         }
     }
     print!("{}{}", report::table(&figures), report::fusion(&figures));
-    streamvm_benches::report::write(&args.out, &report::json(&figures))?;
+    streamvm_benches::report::write(&args.out, &report::json(&machine, &figures))?;
     eprintln!("written to {}", args.out.display());
     drop(running);
     let batches = chosen.iter().filter(|_| args.by_op).filter_map(|case| Some((case, model::batch_of(case)?)));
@@ -138,18 +156,6 @@ fn measure(chosen: &[&'static str], args: &Args) -> Result<(), Box<dyn std::erro
         }
     }
     Ok(())
-}
-
-/// The name of the processor, where the system tells it.
-fn processor() -> String {
-    let facts = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let fact = |name: &str| facts.lines().find(|line| line.starts_with(name)).and_then(|line| line.split_once(": "));
-    let number = |name| fact(name).map_or("", |(_, number)| number);
-    match fact("model name") {
-        // Virtual machines may give a name of many processors.
-        Some((_, name)) => format!("{name} (family {}, model {})", number("cpu family"), number("model\t")),
-        None => "a processor whose name the system does not tell".to_owned(),
-    }
 }
 
 /// Compares one element of what the entrants compute.

@@ -1,6 +1,7 @@
 //! Reports: a table for people, JSON for programs.
 
 use serde_json::{Value, json};
+use streamvm_benches::harness::machine::Machine;
 use streamvm_benches::harness::table::{aligned, number};
 
 use crate::cases::NAMES;
@@ -73,9 +74,9 @@ fn cells(mut texts: impl Iterator<Item = String>) -> [String; COLUMNS] {
     std::array::from_fn(|_| texts.next().unwrap_or_default())
 }
 
-/// A list of `{"case", "library", "threads", "nanoseconds", "min", "max", "ratio"}`: medians over the runs, and how many times as long as
-/// the best other library streamvm takes.
-pub(crate) fn json(figures: &[Figure]) -> Value {
+/// `{"machine", "vectors", "figures"}`, with a list of `{"case", "library", "threads", "nanoseconds", "min", "max", "ratio"}`: medians over the runs, and how many times as
+/// long as the best other library streamvm takes.
+pub(crate) fn json(machine: &Machine, figures: &[Figure]) -> Value {
     let of = |figure: &Figure| {
         json!({
             "case": figure.case,
@@ -87,7 +88,8 @@ pub(crate) fn json(figures: &[Figure]) -> Value {
             "ratio": ratio(figure, figures),
         })
     };
-    figures.iter().map(of).collect()
+    let list: Value = figures.iter().map(of).collect();
+    json!({ "machine": machine.json(), "vectors": streamvm_kernels::vectors(), "figures": list })
 }
 
 #[cfg(test)]
@@ -113,7 +115,7 @@ mod tests {
 exp_1e5        30.0     20.0     10.0      40.0       1.5
 ";
         assert_eq!(table(&figures), expected);
-        let json = json(&figures);
+        let json = &json(&Machine::here(), &figures)["figures"];
         assert_eq!((&json[0]["ratio"], &json[0]["min"]), (&json!(1.5), &json!(15_000.0)));
         assert_eq!(json[3]["ratio"], Value::Null);
     }

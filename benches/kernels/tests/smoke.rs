@@ -22,11 +22,32 @@ fn streamvm_alone_is_measured_with_one_and_two_threads() {
         let run = kernels(case, &["--alone"], &out);
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
         let text = String::from_utf8_lossy(&run.stdout);
-        assert!(text.contains(case) && text.lines().next().is_some_and(|line| line.contains(", with ")), "{text}");
+        assert!(
+            text.contains(case) && text.lines().nth(1).is_some_and(|line| line.starts_with("kernels use ")),
+            "{text}"
+        );
         let measured: serde_json::Value = serde_json::from_slice(&std::fs::read(&out).unwrap()).unwrap();
-        assert_eq!(measured.as_array().map(Vec::len), Some(2));
-        assert!(measured[0]["nanoseconds"].as_f64().unwrap() > 0.0);
+        let figures = &measured["figures"];
+        assert_eq!(figures.as_array().map(Vec::len), Some(2));
+        assert!(measured["machine"]["cores"].as_u64() > Some(0));
+        assert!(figures[0]["nanoseconds"].as_f64().unwrap() > 0.0);
     }
+}
+
+#[test]
+fn without_avx512_kernels_use_other_vectors_or_nothing_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = kernels("matmul_128x384x384", &["--alone", "--mask", "avx512"], &folder.path().join("kernels.json"));
+    let text = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success(), "{text}");
+    let second = text.lines().nth(1).unwrap_or_default();
+    assert_eq!(
+        second,
+        match text.lines().next().unwrap_or_default().contains("AVX-512") {
+            true => "kernels use AVX2",
+            false => "it has no AVX-512 that could be left out",
+        }
+    );
 }
 
 #[test]

@@ -11,10 +11,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use serde_json::json;
 use streamvm_benches::catalogue::cases::{self, CASES};
 use streamvm_benches::harness::arguments::{Measuring, reject};
 use streamvm_benches::harness::case::Case;
 use streamvm_benches::harness::child;
+use streamvm_benches::harness::machine::Machine;
 use streamvm_benches::harness::round_robin::{self, Selection};
 use streamvm_benches::report::{self, plot};
 
@@ -65,9 +67,11 @@ fn main() -> ExitCode {
 fn measure(cases: Vec<&'static Case>, args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     let (runs, quick) = (args.measuring.runs(), args.measuring.quick);
     let selection = Selection { cases, runs, quick, one_core: args.one_core };
+    let machine = Machine::here();
+    println!("{machine}");
     let rows = round_robin::run(&selection, |run, case| eprintln!("run {run} of {runs}: {case}"))?;
     print!("{}", report::table(&rows));
-    report::write(&args.out, &report::json(&rows))?;
+    report::write(&args.out, &json!({ "machine": machine.json(), "rows": report::json(&rows) }))?;
     let plot = args.out.with_extension("svg");
     report::write_text(&plot, &plot::dots::draw(&rows)?)?;
     eprintln!("written to {} and {}", args.out.display(), plot.display());

@@ -25,7 +25,8 @@ use streamvm_ep::{KernelCall, KernelError, Op, Operand};
 
 use crate::direct_convolution::Convolve;
 use crate::loop_nest::LoopNest;
-use crate::matmul::{Matrix, by_gemm};
+use crate::matmul::Matrix;
+use crate::matmul_float::{self, Product};
 use crate::number::{DTypeTag, Float, Number};
 use crate::parallel;
 use crate::patches::{Image, PRODUCTS, WideMatrix, even_positions, fold, round_positions, tile_of, unfold};
@@ -92,13 +93,13 @@ where
                 };
                 // SAFETY: the matrices have matching sizes. The elements of the output, which are computed in their own type, may be written, and
                 // parts of it do not overlap.
-                unsafe { by_gemm((first, product), left, right, None, Wide::<D>::ONE) };
+                unsafe { matmul_float::multiply(Product { out: (first, product), a: left, b: right, adds: false }) };
                 continue;
             }
             sums.resize(form.outputs * positions.len(), Wide::<D>::ZERO);
             let product = (sums.as_mut_ptr(), dense(form.outputs, positions.len()));
             // SAFETY: the matrices have matching sizes, and each is memory of its own.
-            unsafe { by_gemm(product, left, right, None, Wide::<D>::ONE) };
+            unsafe { matmul_float::multiply(Product { out: product, a: left, b: right, adds: false }) };
             // SAFETY: the output holds elements of `D` that may be written, and parts of it do not overlap.
             unsafe { round_positions::<D::Store>(&form, to, &positions, &sums) };
         }
@@ -175,7 +176,9 @@ where
                 let left = (weights.at(group * form.outputs, rows.start), left);
                 let product = (patches.as_mut_ptr(), dense(rows.len(), positions.len()));
                 // SAFETY: the matrices have matching sizes, and nothing else accesses the tile.
-                unsafe { by_gemm(product, left, (dy.at(0, 0), dy.form), None, Wide::<D>::ONE) };
+                unsafe {
+                    matmul_float::multiply(Product { out: product, a: left, b: (dy.at(0, 0), dy.form), adds: false })
+                };
                 fold(&form, rows.clone(), &positions, &patches, &mut sums);
             }
             let to = Image::of(out, image, group * form.channels + own.start);
@@ -228,7 +231,7 @@ where
                     let product = (sums.as_mut_ptr(), dense(form.outputs, rows.len()));
                     let (left, right) = ((dy.at(0, 0), dy.form), (patches.as_ptr(), right));
                     // SAFETY: the matrices have matching sizes, and nothing else accesses the sums.
-                    unsafe { by_gemm(product, left, right, Some(Wide::<D>::ONE), Wide::<D>::ONE) };
+                    unsafe { matmul_float::multiply(Product { out: product, a: left, b: right, adds: true }) };
                 }
             }
             // SAFETY: the output holds elements of `D` that may be written, and parts of it do not overlap.

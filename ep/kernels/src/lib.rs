@@ -29,12 +29,12 @@
 //!
 //! Light calls that follow each other in a compiled program are computed together in registers (`chain`).
 //!
-//! Nothing is allocated, except the packing buffers of a matrix product, the results of the blocks of a large reduction, the scratch memory of
+//! Nothing is allocated, except the packed blocks of a matrix product, which a thread keeps, the results of the blocks of a large reduction, the scratch memory of
 //! convolutions, that of gradients of max poolings, and the keys that are sorted.
 //!
 //! Invariant: a result has the same bits on every processor with the same vectors and for any number of threads, because how a kernel is
 //! divided depends on shapes and strides alone. A sort is divided by its keys, of which no two are equal, so its result does not depend on
-//! the division. Elementwise results have the same bits on all processors.
+//! the division. Elementwise results have the same bits on all processors, and products on all with fused multiplications.
 //!
 //! Invariant: kernels access memory only through raw pointers, and read an element before they write the one at the same index. So an
 //! elementwise op may write exactly the view that it reads.
@@ -61,7 +61,6 @@ mod elementwise;
 mod flip;
 mod folds;
 mod functions;
-mod gemm;
 mod half_floats;
 mod halves;
 mod index_select;
@@ -72,8 +71,10 @@ mod library;
 mod loop_nest;
 mod math;
 mod matmul;
+mod matmul_dot;
+mod matmul_float;
 mod matmul_half;
-mod matmul_vector;
+mod matmul_tile;
 mod number;
 mod one_hot;
 mod ordered;

@@ -1,23 +1,21 @@
 //! Matrix products, one call per matrix of the batch or part of it. Threads share the matrices of a batch, or the parts of a large product.
 //!
 //! The parts depend on the shape alone, and each is a product of its own, so results do not depend on the number of threads. A product is
-//! divided at the axis along which its output is contiguous: then `gemm` packs no element of an operand twice.
+//! divided at the axis along which its output is contiguous: then no element of the right factor is packed twice.
 //!
-//! * Floats of 32 and 64 bits use `gemm`, which packs and blocks for any strides; those of a row or a column [`matmul_vector`](super::matmul_vector).
-//! * 16-bit floats use `gemm` on [`matmul_half`] in `f32`.
+//! * Floats of 32 and 64 bits use [`matmul_float`], which packs and blocks for any strides.
+//! * 16-bit floats are widened, panel by panel, and use it in `f32`: [`matmul_half`].
 //! * Integers use a plain loop with wrapping arithmetic.
 
 use std::ops::Range;
 
-use gemm_common::Parallelism;
 use half::{bf16, f16};
 use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
 use streamvm_ep::{KernelCall, KernelError, Layout, MAX_RANK, Op};
 
-use crate::gemm::Gemm;
 use crate::loop_nest::LoopNest;
+use crate::matmul_float::{self, Product};
 use crate::matmul_half;
-use crate::matmul_vector::MultiplyRow;
 use crate::number::{DTypeTag, Number};
 use crate::parallel;
 use crate::rows::{self, InRow, Map2, OutRow, input, output};
@@ -54,7 +52,7 @@ where
             let out = output::<D::Store>(out, to + place * to_next, 1);
             let a = input::<D::Store>(a, from_a + place * a_next, 1);
             let b = input::<D::Store>(b, from_b + place * b_next, 1);
-            product.parts(of_part, D::Store::SIDE, |rows, columns| {
+            product.parts([left, right], of_part, D::Store::SIDE, |rows, columns| {
                 let out = (out.from(product.offset(rows.start, columns.start)).first, product.part(&rows, &columns));
                 let a = (a.from(left.offset(rows.start, 0)).first, left.part(&rows, &(0..left.columns)));
                 let b = (b.from(right.offset(0, columns.start)).first, right.part(&(0..right.rows), &columns));
@@ -96,17 +94,26 @@ pub(super) struct Matrix {
 }
 
 impl Matrix {
-    /// Calls `part` with the rows and columns of each part of a product of this form that takes `work`. The length of a part is a multiple
-    /// of `side`.
-    fn parts(self, work: usize, side: usize, part: impl Fn(Range<usize>, Range<usize>) + Sync) {
+    /// Calls `part` with the rows and columns of each part of a product of this form, of two `factors`, that takes `work`. The length of a part is a multiple of `side`.
+    fn parts(
+        self,
+        [left, right]: [Matrix; 2],
+        work: usize,
+        side: usize,
+        part: impl Fn(Range<usize>, Range<usize>) + Sync,
+    ) {
         let (rows, columns) = (self.rows, self.columns);
-        let by_columns = match self.column_stride <= self.row_stride {
-            true => columns >= 2 * side || columns >= rows,
-            false => rows < 2 * side && columns > rows,
+        let is_upright = self.column_stride <= self.row_stride;
+        // The output is contiguous `along` an axis. Divided there, one factor is packed part by part, and the other one is read where it lies, unless its depth has gaps: then it would be packed for each part.
+        let (along, across, packs_once) = match is_upright {
+            true => (columns, rows, left.column_stride == 1),
+            false => (rows, columns, right.row_stride == 1),
         };
+        let is_along = (packs_once || across < 2 * side) && (along >= 2 * side || along >= across);
+        let by_columns = is_along == is_upright;
         let length = if by_columns { columns } else { rows };
         let blocks = length.div_ceil(side);
-        let parts = blocks.min(work / parallel::LARGE).min(PARTS);
+        let parts = blocks.min(work / parallel::LARGE).min(if packs_once { PARTS } else { PARTS / 2 });
         if parts < 2 {
             return part(0..rows, 0..columns);
         }
@@ -118,7 +125,7 @@ impl Matrix {
     }
 
     /// The distance of an element from the first, in elements.
-    fn offset(self, row: usize, column: usize) -> usize {
+    pub(super) fn offset(self, row: usize, column: usize) -> usize {
         row * self.row_stride + column * self.column_stride
     }
 
@@ -150,7 +157,7 @@ impl Matrix {
 
 /// The matrix product for this element type.
 pub(super) trait Multiply: Number {
-    /// The rows or columns of the output that are computed together: what `gemm` keeps in registers, or a panel.
+    /// The rows or columns of the output that are computed together: what registers hold, or a panel.
     const SIDE: usize;
 
     /// `out = a * b`.
@@ -163,7 +170,7 @@ pub(super) trait Multiply: Number {
     unsafe fn multiply(out: (*mut Self, Matrix), a: (*const Self, Matrix), b: (*const Self, Matrix));
 }
 
-macro_rules! with_gemm {
+macro_rules! with_vectors {
     ($($float:ident),*) => {$(
         impl Multiply for $float {
             const SIDE: usize = 64;
@@ -174,79 +181,13 @@ macro_rules! with_gemm {
                 b: (*const $float, Matrix),
             ) {
                 // SAFETY: the caller guarantees this.
-                unsafe {
-                    if !$float::multiply_row(out, a, b) {
-                        by_gemm(out, a, b, None, 1.0);
-                    }
-                }
+                unsafe { matmul_float::multiply(Product { out, a, b, adds: false }) };
             }
         }
     )*};
 }
 
-/// `out = kept * out + one * a * b`; without `kept`, the first term is left out and `out` is not read.
-///
-/// # Safety
-///
-/// * As for [`Multiply::multiply`].
-#[inline]
-pub(super) unsafe fn by_gemm<T: Gemm + Number>(
-    (out, product): (*mut T, Matrix),
-    (a, left): (*const T, Matrix),
-    (b, right): (*const T, Matrix),
-    kept: Option<T>,
-    one: T,
-) {
-    if product.column_stride < product.row_stride {
-        // `gemm` writes columns side by side: what it multiplies are the transposes.
-        // SAFETY: as the caller guarantees, with rows and columns exchanged.
-        unsafe {
-            by_gemm_in_columns((out, product.transposed()), (b, right.transposed()), (a, left.transposed()), kept, one)
-        }
-    } else {
-        // SAFETY: as the caller guarantees.
-        unsafe { by_gemm_in_columns((out, product), (a, left), (b, right), kept, one) }
-    }
-}
-
-/// # Safety
-///
-/// * As for [`by_gemm`].
-#[inline]
-unsafe fn by_gemm_in_columns<T: Gemm + Number>(
-    (out, product): (*mut T, Matrix),
-    (a, left): (*const T, Matrix),
-    (b, right): (*const T, Matrix),
-    kept: Option<T>,
-    one: T,
-) {
-    // SAFETY: the caller guarantees what `gemm` requires: matrices of matching sizes with elements at these strides, which fit `isize`.
-    unsafe {
-        T::function()(
-            product.rows,
-            product.columns,
-            left.columns,
-            out,
-            product.column_stride as isize,
-            product.row_stride as isize,
-            kept.is_some(),
-            a,
-            left.column_stride as isize,
-            left.row_stride as isize,
-            b,
-            right.column_stride as isize,
-            right.row_stride as isize,
-            kept.unwrap_or(T::ZERO),
-            one,
-            false,
-            false,
-            false,
-            Parallelism::None,
-        )
-    }
-}
-
-with_gemm!(f32, f64);
+with_vectors!(f32, f64);
 
 macro_rules! with_panels {
     ($($float:ident),*) => {$(

@@ -1,10 +1,8 @@
-//! The matrix product of 16-bit floats: panels of the matrices are widened to `f32` and multiplied by `gemm`, and each element of the
-//! output is rounded once.
-//!
-//! `gemm` has an `f16` product of its own, but it rounds after each block of the depth, and on some processors accumulates in `f16`. It
-//! has none for `bf16`.
+//! The matrix product of 16-bit floats: panels of the matrices are widened to `f32` and multiplied, and each element of the output is
+//! rounded once.
 
-use crate::matmul::{Matrix, by_gemm};
+use crate::matmul::Matrix;
+use crate::matmul_float::{self, Product};
 use crate::number::Float;
 use crate::row_tiles;
 use crate::rows::{InRow, OutRow};
@@ -113,7 +111,9 @@ pub(super) unsafe fn multiply<T: Float<Wide = f32>>(
                 // SAFETY: the caller guarantees this for `b`.
                 let b = unsafe { right_panel.widen(b, depth, column) };
                 // SAFETY: the panels have matching sizes, because the matrices do, and each has memory of its own.
-                unsafe { by_gemm((sums.elements.as_mut_ptr(), sums.matrix), a, b, Some(1.0), 1.0) };
+                unsafe {
+                    matmul_float::multiply(Product { out: (sums.elements.as_mut_ptr(), sums.matrix), a, b, adds: true })
+                };
             }
             // SAFETY: the caller guarantees this for `out`.
             unsafe { sums.round(out, row, column) };

@@ -6,8 +6,8 @@ use half::{bf16, f16};
 use streamvm_ep::{DType, KernelCall};
 
 use crate::functions::Functions;
-use crate::gemm::Gemm;
 use crate::halves::Half;
+use crate::matmul_tile::Lane;
 
 /// A dtype as a Rust type, with the storage type of its elements.
 pub(super) trait DTypeTag {
@@ -143,7 +143,7 @@ pub(super) trait Computed: Number {
 /// A floating-point element type.
 pub(super) trait Float: Number<Computed = <Self as Float>::Wide> {
     /// The type of computations: `Self`, or `f32` for 16-bit floats.
-    type Wide: Float<Sum = f64, Wide = Self::Wide> + Functions + Gemm;
+    type Wide: Float<Sum = f64, Wide = Self::Wide> + Functions + Lane;
     const IS_HALF: bool = Self::HALF.is_some();
 
     fn wide(self) -> Self::Wide;

@@ -21,8 +21,7 @@ static PROCESSOR: LazyLock<Arch> = LazyLock::new(|| match NARROW.load(Ordering::
 
 static NARROW: AtomicBool = AtomicBool::new(false);
 
-/// Leaves AVX-512 out, except in products of matrices. For benches: the same program then shows what a processor without it would do. Without effect once a kernel has
-/// run.
+/// Leaves AVX-512 out. For benches: the same program then shows what a processor without it would do. Without effect once a kernel has run.
 #[doc(hidden)]
 pub fn leave_avx512_out() {
     NARROW.store(true, Ordering::Relaxed);

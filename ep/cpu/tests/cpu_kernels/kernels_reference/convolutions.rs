@@ -32,7 +32,7 @@ fn convolutions_in_parts() -> Vec<Convolutions> {
 /// The elements are few halves, so sums are exact in `f32`, in any order, and an `f16` is rounded once. A part that is left out, or counted twice, changes
 /// them by much more than the margin.
 #[test]
-#[cfg_attr(miri, ignore = "too slow, and `gemm` asks for features of the processor")]
+#[cfg_attr(miri, ignore = "too slow")]
 fn convolutions_in_several_tiles_agree_with_the_reference() {
     let mut seed = 7000;
     for (ops, shapes, by) in convolutions_in_parts() {

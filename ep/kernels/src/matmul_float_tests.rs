@@ -1,0 +1,179 @@
+//! Products beside their definition, in each way and with each kind of vectors, and the bits that they promise.
+
+use std::fmt::Debug;
+
+use super::*;
+
+/// The kinds of vectors that products are compiled for, as far as this processor has them.
+#[derive(Copy, Clone, Debug)]
+enum Vectors {
+    Widest,
+    None,
+    #[cfg(target_arch = "x86_64")]
+    Avx2(pulp::x86::V3),
+}
+
+fn kinds() -> Vec<Vectors> {
+    let kinds = [Vectors::Widest, Vectors::None];
+    #[cfg(target_arch = "x86_64")]
+    let kinds = kinds.into_iter().chain(crate::simd_dispatch::avx2().map(Vectors::Avx2));
+    kinds.into_iter().collect()
+}
+
+impl Vectors {
+    fn run(self, it: impl WithSimd<Output = ()>) {
+        match self {
+            Vectors::Widest => run_wide(it),
+            Vectors::None => Simd::vectorize(pulp::Scalar::new(), it),
+            #[cfg(target_arch = "x86_64")]
+            Vectors::Avx2(avx2) => Simd::vectorize(avx2, it),
+        }
+    }
+}
+
+/// How a matrix lies in memory.
+#[derive(Copy, Clone, Debug)]
+enum Order {
+    Rows,
+    Columns,
+    /// By rows, with an element between two.
+    Gaps,
+}
+
+/// A matrix with memory of its own.
+#[derive(Clone)]
+struct Owned<T> {
+    memory: Vec<T>,
+    form: Matrix,
+}
+
+impl<T: Lane + Debug> Owned<T> {
+    fn new(rows: usize, columns: usize, order: Order, element: impl Fn(usize) -> f64) -> Owned<T> {
+        let (row_stride, column_stride) = match order {
+            Order::Rows => (columns, 1),
+            Order::Columns => (1, rows),
+            Order::Gaps => (2 * columns, 2),
+        };
+        let form = Matrix { rows, columns, row_stride, column_stride };
+        let count = rows * columns * if matches!(order, Order::Gaps) { 2 } else { 1 };
+        Owned { memory: (0..count).map(|i| T::from_f64(element(i))).collect(), form }
+    }
+
+    fn at(&self, row: usize, column: usize) -> T {
+        self.memory[self.form.offset(row, column)]
+    }
+
+    /// Its rows from `row` on, and columns from `column` on.
+    fn part(&self, row: usize, column: usize) -> (*const T, Matrix) {
+        let form = Matrix { rows: self.form.rows - row, columns: self.form.columns - column, ..self.form };
+        (self.memory.as_ptr().wrapping_add(self.form.offset(row, column)), form)
+    }
+}
+
+fn product<T: Lane + Debug>(out: &mut Owned<T>, a: &Owned<T>, b: &Owned<T>, adds: bool) -> Chosen<T> {
+    Chosen(Product { out: (out.memory.as_mut_ptr(), out.form), a: a.part(0, 0), b: b.part(0, 0), adds })
+}
+
+/// Small whole numbers, whose sums are exact in any order.
+fn whole(seed: usize) -> impl Fn(usize) -> f64 {
+    move |i| ((i + seed) * 7919 % 31 % 9) as f64 - 4.0
+}
+
+/// Numbers whose sums depend on their order.
+fn fractions(seed: usize) -> impl Fn(usize) -> f64 {
+    move |i| ((i + seed) * 7919 % 1009) as f64 / 1009.0 - 0.37
+}
+
+/// Sizes on both sides of each bound: rows of tiles and of ways, depth of blocks and dot products, vectors and panels of columns.
+const ROWS: [usize; 10] = [1, 2, 3, 5, 7, 8, 31, 33, 40, 390];
+const DEPTHS: [usize; 9] = [0, 1, 5, 15, 16, 17, 100, 257, 515];
+const COLUMNS: [usize; 10] = [1, 2, 7, 16, 17, 33, 63, 64, 130, 400];
+const ORDERS: [Order; 3] = [Order::Rows, Order::Columns, Order::Gaps];
+
+fn agrees<T: Lane + Debug + PartialEq>(call: usize, vectors: Vectors) {
+    let choice = |turn: usize, of: usize| ((call * 2_654_435_761) >> (turn * 5)) % of;
+    let (m, k, n) = (ROWS[choice(0, 10)], DEPTHS[choice(1, 9)], COLUMNS[choice(2, 10)]);
+    if m * k * n > 1 << 22 {
+        return;
+    }
+    let [a_order, b_order, out_order] = [3, 4, 5].map(|turn| ORDERS[choice(turn, 3)]);
+    let adds = call.is_multiple_of(2);
+    let (a, b) = (Owned::<T>::new(m, k, a_order, whole(call)), Owned::<T>::new(k, n, b_order, whole(2 * call)));
+    let before = Owned::<T>::new(m, n, out_order, whole(3 * call));
+    let mut out = before.clone();
+    vectors.run(product(&mut out, &a, &b, adds));
+    let what = format!("{m} x {k} x {n}, {a_order:?} {b_order:?} {out_order:?}, adds: {adds}, {vectors:?}");
+    let mut expected = before.clone();
+    for row in 0..m {
+        for column in 0..n {
+            let place = expected.form.offset(row, column);
+            let begin = if adds { before.at(row, column) } else { T::ZERO };
+            expected.memory[place] = (0..k).fold(begin, |sum, k| sum.add(a.at(row, k).mul(b.at(k, column))));
+        }
+    }
+    // With what lies between the elements.
+    assert!(out.memory == expected.memory, "{what}");
+}
+
+#[test]
+fn each_way_computes_the_product_and_writes_nothing_else() {
+    for call in 0..if cfg!(miri) { 40 } else { 1_500 } {
+        for vectors in kinds() {
+            agrees::<f32>(call, vectors);
+            agrees::<f64>(call, vectors);
+        }
+    }
+}
+
+/// The bits of the elements of a matrix.
+fn bits<T: Lane + Debug>(of: &Owned<T>) -> Vec<u64> {
+    of.memory.iter().map(|element| element.to_f64().to_bits()).collect()
+}
+
+fn has_the_same_bits<T: Lane + Debug>(b_order: Order, rows: usize) {
+    let (k, n) = (600, 200);
+    let (a, b) = (Owned::<T>::new(rows, k, Order::Rows, fractions(1)), Owned::<T>::new(k, n, b_order, fractions(2)));
+    let results = kinds().into_iter().filter(|kind| !matches!(kind, Vectors::None)).map(|vectors| {
+        let mut out = Owned::<T>::new(rows, n, Order::Rows, |_| 0.0);
+        vectors.run(product(&mut out, &a, &b, false));
+        bits(&out)
+    });
+    let results: Vec<_> = results.collect();
+    assert!(results.iter().all(|result| *result == results[0]), "{b_order:?}, {rows} rows");
+}
+
+#[test]
+fn the_width_of_vectors_does_not_change_bits() {
+    for b_order in ORDERS {
+        for rows in [1, 3, 20, 50] {
+            has_the_same_bits::<f32>(b_order, rows);
+            has_the_same_bits::<f64>(b_order, rows);
+        }
+    }
+}
+
+/// A product of many rows, which are packed, beside products of its rows one by one and of some of its columns.
+#[test]
+fn neither_other_rows_nor_other_columns_change_the_bits_of_an_element() {
+    let (m, k, n) = (70, 600, 200);
+    let (a, b) =
+        (Owned::<f32>::new(m, k, Order::Rows, fractions(1)), Owned::<f32>::new(k, n, Order::Rows, fractions(2)));
+    let mut all = Owned::<f32>::new(m, n, Order::Rows, |_| 0.0);
+    run_wide(product(&mut all, &a, &b, false));
+    let mut parts = Owned::<f32>::new(m, n, Order::Rows, |_| 0.0);
+    for (row, rows) in [(0, 1), (1, 1), (2, 5), (7, 33), (40, 30)] {
+        for (column, columns) in [(0, 64), (64, 40), (104, 96)] {
+            let cut = |(first, form): (*const f32, Matrix), rows, columns| (first, Matrix { rows, columns, ..form });
+            let (_, form) = cut(parts.part(row, column), rows, columns);
+            let first = parts.memory.as_mut_ptr().wrapping_add(form.offset(row, column));
+            let product = Product {
+                out: (first, form),
+                a: cut(a.part(row, 0), rows, k),
+                b: cut(b.part(0, column), k, columns),
+                adds: false,
+            };
+            run_wide(Chosen(product));
+        }
+    }
+    assert_eq!(bits(&all), bits(&parts));
+}
