@@ -27,6 +27,7 @@ const SAMPLE: usize = 32;
 /// A key and an index in one number, whose order is that of keys, and of indices where keys are equal.
 pub(super) trait Ordered: Ord + Copy + Send + Sync {
     fn new(key: u64, place: usize) -> Self;
+    fn key(self) -> u64;
     fn place(self) -> usize;
 }
 
@@ -35,6 +36,11 @@ impl Ordered for u64 {
     #[inline(always)]
     fn new(key: u64, place: usize) -> u64 {
         key << 32 | place as u64
+    }
+
+    #[inline(always)]
+    fn key(self) -> u64 {
+        self >> 32
     }
 
     #[inline(always)]
@@ -47,6 +53,11 @@ impl Ordered for u128 {
     #[inline(always)]
     fn new(key: u64, place: usize) -> u128 {
         u128::from(key) << 64 | place as u128
+    }
+
+    #[inline(always)]
+    fn key(self) -> u64 {
+        (self >> 64) as u64
     }
 
     #[inline(always)]
@@ -261,9 +272,10 @@ mod tests {
     }
 
     #[test]
-    fn a_key_knows_its_place() {
-        assert_eq!(u64::new(7, u32::MAX as usize).place(), u32::MAX as usize);
-        assert_eq!(u128::new(u64::MAX, 1 << 40).place(), 1 << 40);
+    fn a_pair_has_its_key_and_its_place() {
+        let (short, long) = (u64::new(7, u32::MAX as usize), u128::new(u64::MAX, 1 << 40));
+        assert_eq!((short.key(), short.place()), (7, u32::MAX as usize));
+        assert_eq!((long.key(), long.place()), (u64::MAX, 1 << 40));
         assert!(u64::new(1, 9) < u64::new(2, 0) && u64::new(1, 8) < u64::new(1, 9));
     }
 }
