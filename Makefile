@@ -16,7 +16,7 @@ ONLY ?=
 WRITE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help test-ranks bench-ranks rank-scale wheel test-python bench-python model model-test bench-model bench-serve diff lists bench-engine bench-curves bench-peers bench-beside bench-kernels bench-taskbench bench-planner bench-instr shuttle run test test-long test-page lint bench doc ci weight ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan
+.PHONY: help test-ranks bench-ranks rank-scale wheel test-python bench-python model model-test bench-model bench-serve diff lists bench-engine bench-curves bench-peers bench-beside arm bench-kernels bench-taskbench bench-planner bench-instr shuttle run test test-long test-page lint bench doc ci weight ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -38,7 +38,7 @@ test: ## every test, with few drawn cases: units, suites, documentation examples
 	$(TARGET)/debug/examples/producer_consumer examples
 
 # `tests/src/support/cases.rs`
-test-long: ## as `make test`, with STREAMVM_CASES=10 times the drawn cases, and the order of instructions on one core, too
+test-long: ## as `make test`, with STREAMVM_CASES=10 times the drawn cases, the order of instructions on one core, and `make arm`, too
 	STREAMVM_CASES=$${STREAMVM_CASES:-10} STREAMVM_TEST_LIMIT=$${STREAMVM_TEST_LIMIT:-1800} $(MAKE) test
 	# With one core threads take turns in other ways; one test is about two that run side by side.
 	taskset -c $$(taskset -cp $$$$ | grep -oE '[0-9]+' | tail -n +2 | head -n 1) $(CARGO) test --quiet --workspace --test suites -- order:: --skip an_engine_that_claims_a_tensor_too_late
@@ -47,6 +47,18 @@ test-long: ## as `make test`, with STREAMVM_CASES=10 times the drawn cases, and 
 	# The backend that stands outside of the workspace, as it is built there; `make test` runs its source. With our profiles and versions, so that dependencies are built once.
 	cp Cargo.lock tests/outside_backend/
 	$(CARGO) check --quiet --manifest-path tests/outside_backend/Cargo.toml --config Cargo.toml --target-dir $(TARGET)
+	$(MAKE) arm
+
+# The emulator has no threads in a forked child, and takes a minute to compute all again with other numbers of threads, which is not a matter of vectors.
+NOT_EMULATED = a_forked_child_has_a_pool_of_its_own results_do_not_depend_on_the_number_of_threads
+arm: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gcc
+arm: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER = qemu-aarch64 -L /usr/aarch64-linux-gnu
+arm: export STREAMVM_CASES = 1
+arm: ## the CPU kernels on aarch64, with its vectors, under QEMU (Debian's gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user, which apt-get installs)
+	command -v qemu-aarch64 aarch64-linux-gnu-gcc >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user >/dev/null; }
+	rustup target add aarch64-unknown-linux-gnu
+	$(CARGO) test --quiet --target aarch64-unknown-linux-gnu -p streamvm-kernels --lib -- $(NOT_EMULATED:%=--skip %)
+	$(CARGO) test --quiet --target aarch64-unknown-linux-gnu -p streamvm-cpu --test cpu_kernels -- $(NOT_EMULATED:%=--skip %)
 
 lint: ## formatting, the direction of imports, clippy and documentation; warnings are errors (needs python3)
 	$(CARGO) fmt --all --check

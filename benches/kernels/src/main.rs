@@ -34,8 +34,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use streamvm_benches::floors::machine::Machine;
 use streamvm_benches::harness::arguments::{Measuring, reject};
-use streamvm_benches::harness::machine::Machine;
 
 use crate::entrant::{Entrant, Process};
 use crate::report::Figure;

@@ -1,7 +1,7 @@
 //! Reports: a table for people, JSON for programs.
 
 use serde_json::{Value, json};
-use streamvm_benches::harness::machine::Machine;
+use streamvm_benches::floors::machine::Machine;
 use streamvm_benches::harness::table::{aligned, number};
 
 use crate::cases::NAMES;

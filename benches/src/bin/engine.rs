@@ -13,10 +13,10 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde_json::json;
 use streamvm_benches::catalogue::cases::{self, CASES};
+use streamvm_benches::floors::machine::Machine;
 use streamvm_benches::harness::arguments::{Measuring, reject};
 use streamvm_benches::harness::case::Case;
 use streamvm_benches::harness::child;
-use streamvm_benches::harness::machine::Machine;
 use streamvm_benches::harness::round_robin::{self, Selection};
 use streamvm_benches::report::{self, plot};
 

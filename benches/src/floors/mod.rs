@@ -3,10 +3,11 @@
 //! Layer: uses `harness`, `workloads` and `parts`, whose sizes it shares; is used by `catalogue`.
 //!
 //! Main types: [`Bookkeeping`](bookkeeping::Bookkeeping) is the bare analysis of dependences; each other module is the floor of the
-//! workload or part of the same name.
+//! workload or part of the same name. [`Machine`](machine::Machine) says on what machine they were measured.
 
 pub mod bookkeeping;
 pub mod graph;
+pub mod machine;
 pub mod malloc;
 pub mod overlap;
 pub mod small_op;

@@ -10,7 +10,6 @@ pub mod arguments;
 pub mod case;
 pub mod child;
 pub mod error;
-pub mod machine;
 pub mod round_robin;
 pub mod stats;
 pub mod table;
