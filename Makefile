@@ -55,7 +55,7 @@ arm: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gc
 arm: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER = qemu-aarch64 -L /usr/aarch64-linux-gnu
 arm: export STREAMVM_CASES = 1
 arm: ## the CPU kernels on aarch64, with its vectors, under QEMU (Debian's gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user, which apt-get installs)
-	command -v qemu-aarch64 aarch64-linux-gnu-gcc >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user >/dev/null; }
+	command -v qemu-aarch64 >/dev/null && command -v aarch64-linux-gnu-gcc >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user >/dev/null; }
 	rustup target add aarch64-unknown-linux-gnu
 	$(CARGO) test --quiet --target aarch64-unknown-linux-gnu -p streamvm-kernels --lib -- $(NOT_EMULATED:%=--skip %)
 	$(CARGO) test --quiet --target aarch64-unknown-linux-gnu -p streamvm-cpu --test cpu_kernels -- $(NOT_EMULATED:%=--skip %)
