@@ -16,7 +16,7 @@ pub(crate) fn compared(count: usize) -> usize {
     count / 10
 }
 
-/// What tells NumPy with OpenBLAS, and PyTorch with oneDNN and MKL, to leave AVX-512 out.
+/// The variables that tell NumPy with OpenBLAS, and PyTorch with oneDNN and MKL, to leave AVX-512 out.
 const MASKED: [(&str, &str); 5] = [
     ("NPY_DISABLE_CPU_FEATURES", "X86_V4 AVX512_ICL AVX512_SPR"),
     ("OPENBLAS_CORETYPE", "Haswell"),

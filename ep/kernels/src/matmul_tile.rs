@@ -23,10 +23,20 @@ pub(super) fn rows_of_strip(left: usize) -> Option<usize> {
     }
 }
 
-/// The vectors of a tile with this number of rows: what the registers of the processor hold, with the vectors of the right factor and one element of the left one.
+/// The registers for vectors of a kind of processor.
+trait Registers {
+    /// Whether they hold the sums of the tallest tile with [`MOST_VECTORS`], as those of AVX-512 and NEON do; AVX2 has 16.
+    const ARE_MANY: bool;
+}
+
+impl<S: Simd> Registers for S {
+    const ARE_MANY: bool = S::REGISTER_COUNT >= 32;
+}
+
+/// The vectors of a tile with this number of rows: as many as the registers hold, beside the vectors of the right factor and one element of the left one.
 #[inline(always)]
 pub(super) fn vectors_of_panel<S: Simd>(rows: usize) -> usize {
-    match (S::REGISTER_COUNT >= 32, rows) {
+    match (S::ARE_MANY, rows) {
         (_, 1) => 8,
         (true, _) | (false, 2) => MOST_VECTORS,
         (false, _) => 2,
@@ -98,14 +108,14 @@ lanes! {
     f64 f64s splat_f64s partial_load_f64s mul_add_e_f64s add_f64s rotate_left_f64s;
 }
 
-/// What the sums of a tile begin with.
+/// The numbers that the sums of a tile begin with.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(super) enum Begin {
     /// Zero; they are written.
     Write,
-    /// Zero; they are added to what is there.
+    /// Zero; they are added to the elements of the output.
     Add,
-    /// What is there.
+    /// The elements of the output.
     Continue,
 }
 
@@ -134,41 +144,24 @@ pub(super) struct Tile<T> {
 ///   them, and they are initialised if they are read.
 #[inline(always)]
 pub(super) unsafe fn tile<S: Simd, T: Lane>(simd: S, part: Tile<T>, rows: usize, vectors: usize) {
-    let function: unsafe fn(S, Tile<T>) = if S::REGISTER_COUNT >= 32 {
-        match (rows, vectors) {
-            (1, 8) => sized::<S, T, 1, 8>,
-            (1, 4) => sized::<S, T, 1, 4>,
-            (1, 2) => sized::<S, T, 1, 2>,
-            (1, _) => sized::<S, T, 1, 1>,
-            (2, 4) => sized::<S, T, 2, 4>,
-            (2, 2) => sized::<S, T, 2, 2>,
-            (2, _) => sized::<S, T, 2, 1>,
-            (3, 4) => sized::<S, T, 3, 4>,
-            (3, 2) => sized::<S, T, 3, 2>,
-            (3, _) => sized::<S, T, 3, 1>,
-            (4, 4) => sized::<S, T, 4, 4>,
-            (4, 2) => sized::<S, T, 4, 2>,
-            (4, _) => sized::<S, T, 4, 1>,
-            (_, 4) => sized::<S, T, MOST_ROWS, 4>,
-            (_, 2) => sized::<S, T, MOST_ROWS, 2>,
-            (_, _) => sized::<S, T, MOST_ROWS, 1>,
-        }
-    } else {
-        match (rows, vectors) {
-            (1, 8) => sized::<S, T, 1, 8>,
-            (1, 4) => sized::<S, T, 1, 4>,
-            (1, 2) => sized::<S, T, 1, 2>,
-            (1, _) => sized::<S, T, 1, 1>,
-            (2, 4) => sized::<S, T, 2, 4>,
-            (2, 2) => sized::<S, T, 2, 2>,
-            (2, _) => sized::<S, T, 2, 1>,
-            (3, 2) => sized::<S, T, 3, 2>,
-            (3, _) => sized::<S, T, 3, 1>,
-            (4, 2) => sized::<S, T, 4, 2>,
-            (4, _) => sized::<S, T, 4, 1>,
-            (_, 2) => sized::<S, T, MOST_ROWS, 2>,
-            (_, _) => sized::<S, T, MOST_ROWS, 1>,
-        }
+    let function: unsafe fn(S, Tile<T>) = match (rows, vectors) {
+        // Elsewhere there are no such tiles, and the functions are not compiled.
+        (3, 4) if S::ARE_MANY => sized::<S, T, 3, 4>,
+        (4, 4) if S::ARE_MANY => sized::<S, T, 4, 4>,
+        (MOST_ROWS, 4) if S::ARE_MANY => sized::<S, T, MOST_ROWS, 4>,
+        (1, 8) => sized::<S, T, 1, 8>,
+        (1, 4) => sized::<S, T, 1, 4>,
+        (1, 2) => sized::<S, T, 1, 2>,
+        (1, _) => sized::<S, T, 1, 1>,
+        (2, 4) => sized::<S, T, 2, 4>,
+        (2, 2) => sized::<S, T, 2, 2>,
+        (2, _) => sized::<S, T, 2, 1>,
+        (3, 2) => sized::<S, T, 3, 2>,
+        (3, _) => sized::<S, T, 3, 1>,
+        (4, 2) => sized::<S, T, 4, 2>,
+        (4, _) => sized::<S, T, 4, 1>,
+        (_, 2) => sized::<S, T, MOST_ROWS, 2>,
+        (_, _) => sized::<S, T, MOST_ROWS, 1>,
     };
     // SAFETY: the caller guarantees this.
     unsafe { function(simd, part) };

@@ -68,7 +68,7 @@ impl<T: Copy> Target<T> {
 pub(super) trait Pool {
     const OP: Op;
 
-    /// What is known after some elements.
+    /// The state after some elements.
     type Sum<T: Float>: Copy;
 
     fn begin<T: Float>(first: T) -> Self::Sum<T>;
