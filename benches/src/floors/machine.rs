@@ -79,7 +79,12 @@ const AVX512: &str = "AVX-512";
 
 #[cfg(target_arch = "x86_64")]
 fn vectors() -> &'static str {
-    match (is_x86_feature_detected!("avx512f"), is_x86_feature_detected!("avx2")) {
+    let avx512 = is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512cd")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl");
+    match (avx512, is_x86_feature_detected!("avx2")) {
         (true, _) => AVX512,
         (false, true) => "AVX2",
         (false, false) => "SSE2",

@@ -29,7 +29,7 @@
 //!
 //! Light calls that follow each other in a compiled program are computed together in registers (`chain`).
 //!
-//! Nothing is allocated, except the packed blocks of a matrix product, which a thread keeps, the results of the blocks of a large reduction, the scratch memory of
+//! Nothing is allocated, except the packed blocks of a matrix product, which a thread keeps, and those of 16-bit floats, the results of the blocks of a large reduction, the scratch memory of
 //! convolutions, that of gradients of max poolings, and the keys that are sorted.
 //!
 //! Invariant: a result has the same bits on every processor with the same vectors and for any number of threads, because how a kernel is

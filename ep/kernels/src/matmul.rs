@@ -1,7 +1,7 @@
 //! Matrix products, one call per matrix of the batch or part of it. Threads share the matrices of a batch, or the parts of a large product.
 //!
 //! The parts depend on the shape alone, and each is a product of its own, so results do not depend on the number of threads. A product is
-//! divided at the axis along which its output is contiguous: then no element of the right factor is packed twice.
+//! divided at the axis along which its output is contiguous: then no two parts pack the same elements. If both factors must be packed, it is divided at the other axis.
 //!
 //! * Floats of 32 and 64 bits use [`matmul_float`], which packs and blocks for any strides.
 //! * 16-bit floats are widened, panel by panel, and use it in `f32`: [`matmul_half`].
@@ -262,6 +262,40 @@ unsafe fn multiply_by_rows<T: Number>(
                 let y = unsafe { b_row.get(j) };
                 // SAFETY: as above.
                 unsafe { out_row.set(j, step(sum, y)) };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn parts_cover_each_element_once() {
+        let form = |rows: usize, columns: usize, by_rows: bool| match by_rows {
+            true => Matrix { rows, columns, row_stride: columns, column_stride: 1 },
+            false => Matrix { rows, columns, row_stride: 1, column_stride: rows },
+        };
+        for (rows, columns) in [(1, 1), (1, 700), (700, 1), (63, 65), (64, 300), (300, 64), (130, 140), (300, 300)] {
+            for orders in 0..8 {
+                let [by_rows, left, right] = [1, 2, 4].map(|bit| orders & bit != 0);
+                let factors = [form(rows, 90, left), form(90, columns, right)];
+                for work in [0, parallel::LARGE * 3, usize::MAX] {
+                    let visits = Mutex::new(vec![0; rows * columns]);
+                    form(rows, columns, by_rows).parts(factors, work, 64, |of_rows, of_columns| {
+                        let mut visits = visits.lock().unwrap();
+                        for row in of_rows {
+                            for column in of_columns.clone() {
+                                visits[row * columns + column] += 1;
+                            }
+                        }
+                    });
+                    let visits = visits.into_inner().unwrap();
+                    assert!(visits.iter().all(|&visits| visits == 1), "{rows} x {columns}, {orders}, work {work}");
+                }
             }
         }
     }

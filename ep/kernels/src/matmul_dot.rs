@@ -1,4 +1,4 @@
-//! Products whose factors are read along the depth: few rows, and a right factor whose columns lie side by side.
+//! Products whose factors are read along the depth: few rows, and a right factor whose columns have no gaps.
 
 use pulp::{NullaryFnOnce, Simd};
 
@@ -25,12 +25,8 @@ impl<T> Dots<T> {
     /// The product, if it is one.
     pub(super) fn of(product: Product<T>) -> Option<Dots<T>> {
         let ((_, left), (_, right)) = (product.a, product.b);
-        let is_one = left.column_stride == 1
-            && right.row_stride == 1
-            && left.rows <= MOST_ROWS
-            && left.columns >= MOST_SUMS
-            // The rows of the right factor may lie side by side as well, if it is a column.
-            && (right.column_stride != 1 || right.columns == 1);
+        let is_one =
+            left.column_stride == 1 && right.row_stride == 1 && left.rows <= MOST_ROWS && left.columns >= MOST_SUMS;
         is_one.then_some(Dots(product))
     }
 }
@@ -49,7 +45,8 @@ impl<T: Lane> Dots<T> {
             32 => Dots::in_tiles::<S, 2, 3, 2>,
             16 => Dots::in_tiles::<S, 2, 3, 4>,
             8 => Dots::in_tiles::<S, 1, 1, { SUMS_BYTES / 8 }>,
-            _ => Dots::in_tiles::<S, 1, 1, { SUMS_BYTES / 4 }>,
+            4 => Dots::in_tiles::<S, 1, 1, { SUMS_BYTES / 4 }>,
+            bytes => unreachable!("there are no vectors of {bytes} bytes"),
         };
         // SAFETY: the caller guarantees this.
         unsafe { function(self, simd) };

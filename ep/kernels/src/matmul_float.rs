@@ -2,11 +2,11 @@
 //!
 //! | way | for | what it does |
 //! |---|---|---|
-//! | dot products | few rows; the *columns* of the right factor lie side by side, as those of a transposed weight do | reads both factors along the depth, and packs nothing ([`matmul_dot`](crate::matmul_dot)) |
-//! | few rows | few rows; the *rows* of the right factor lie side by side | reads the right factor once, where it lies, a few of its rows at a time |
+//! | dot products | few rows; the elements of a *column* of the right factor lie side by side, as those of a transposed weight do | reads both factors along the depth, and packs nothing ([`matmul_dot`](crate::matmul_dot)) |
+//! | few rows | few rows; the elements of a *row* of the right factor lie side by side, and are at least a vector | reads the right factor once, where it lies, a few of its rows at a time |
 //! | panels | all others | packs a block of the right factor, which the second-level cache holds, into panels as wide as a [tile](crate::matmul_tile), and goes along it with some rows of the left factor after the other |
 //!
-//! A product with few columns is computed as the transposed one with few rows.
+//! A product is computed as its transpose if the elements of a column of the output lie closer together than those of a row, or if it has one column; dot products also where the transpose has few rows.
 //!
 //! The last two ways compute an element by the same operations: the fused multiplications and additions of each block of [`DEPTH`] products in their order, then the sums of the
 //! blocks in their order. Dot products have 64 bytes of sums for an element. So a result depends on the shapes and strides, and on whether the processor has fused operations, but
@@ -24,7 +24,7 @@ use crate::matmul_dot::Dots;
 use crate::matmul_tile::{Begin, Lane, MOST_ROWS, MOST_VECTORS, Tile, rows_of_strip, tile, vectors_of_panel};
 use crate::simd_dispatch::run_wide;
 
-/// The products of an element that are added up before the sum of the others is added.
+/// The products of an element that are summed up in a register before their sum is added to that of the products before them: the rows of a packed block.
 const DEPTH: usize = 256;
 
 /// The bytes of a row of a block of the right factor: a block of [`DEPTH`] rows takes 192 KiB, which fits every second-level cache of the last years.
@@ -42,15 +42,22 @@ const FEW_ROWS: usize = 32;
 /// The sums of few rows that are computed at a time: 16 KiB of `f32`, which fit the first-level cache.
 const FEW_SUMS: usize = 4096;
 
-/// The rows of the right factor that are read at a time where they lie: as many streams as processors fetch ahead, and pages as they have at hand.
+/// The rows of the right factor that are read at a time where they lie: no more streams than processors fetch ahead, nor pages than their first-level translation buffers hold.
 const ROWS_AT_ONCE: usize = 16;
 
-/// The packed elements of a thread, which keeps their memory.
+/// A panel has whole vectors, and a block has whole panels, of any processor; few rows have at least 64 sums each.
+const _: () = assert!(BLOCK_BYTES.is_multiple_of(MOST_VECTORS * 64) && FEW_SUMS / FEW_ROWS >= 64);
+
+/// The most elements of a vector: 64 bytes of `f32`.
+const MOST_LANES: usize = 64 / 4;
+
+/// A cache line of the room of a thread.
 #[derive(Copy, Clone)]
 #[repr(align(64))]
 struct Line(#[allow(dead_code, reason = "elements are accessed by their address")] [MaybeUninit<u8>; 64]);
 
 thread_local! {
+    /// The packed elements of a thread, or the sums of few rows: at most a mebibyte, which the thread keeps.
     static ROOM: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -91,8 +98,9 @@ impl<T: Lane> WithSimd for Chosen<T> {
         }
         let (_, form) = product.out;
         let is_upright = form.columns > 1 && (form.rows == 1 || form.column_stride <= form.row_stride);
+        let product = if is_upright { product } else { transposed };
         // SAFETY: as above.
-        unsafe { if is_upright { product } else { transposed }.multiply(simd) };
+        unsafe { product.multiply(simd) };
     }
 }
 
@@ -106,8 +114,8 @@ impl<T> Product<T> {
         Product { out: (out, product), a: (b.cast_const(), right), b: (a.cast_const(), left), adds: self.adds }
     }
 
-    /// The columns of the product from `column` on.
-    fn with_columns_after(self, column: usize) -> Product<T> {
+    /// The product of `column` and the columns after it.
+    fn columns_from(self, column: usize) -> Product<T> {
         let (out, product) = self.out;
         let (b, right) = self.b;
         Product {
@@ -180,7 +188,8 @@ impl<T: Lane> Product<T> {
             if room.len() < lines {
                 room.resize(lines, Line([MaybeUninit::uninit(); 64]));
             }
-            // SAFETY: the caller guarantees the matrices. The room is as large as it must be, and nothing else uses it.
+            // SAFETY: the caller guarantees the matrices. The room holds a block of the right factor, whose panels are padded within it because a block is whole panels, and one of the left factor, or the
+            // sums of few rows. Nothing else uses it: no product begins within another one.
             unsafe { self.in_blocks(simd, room.as_mut_ptr().cast()) };
         });
     }
@@ -202,7 +211,7 @@ impl<T: Lane> Product<T> {
         unsafe { self.few_rows(simd, room, whole) };
         if whole < self.columns() {
             // SAFETY: these are other columns of the product.
-            unsafe { self.with_columns_after(whole).in_panels(simd, room) };
+            unsafe { self.columns_from(whole).in_panels(simd, room) };
         }
     }
 
@@ -214,7 +223,7 @@ impl<T: Lane> Product<T> {
     #[inline(always)]
     unsafe fn few_rows<S: Simd>(self, simd: S, sums: *mut T, whole: usize) {
         let lanes = size_of::<T::Vector<S>>() / size_of::<T>();
-        // Whole vectors of every processor.
+        // A multiple of the lanes of every processor.
         let block = FEW_SUMS / self.rows() / 64 * 64;
         let vectors = vectors_of_panel::<S>(self.rows());
         let ((a, left), (b, right)) = (self.a, self.b);
@@ -265,7 +274,7 @@ impl<T: Lane> Product<T> {
             for (above, height) in parts(self.rows(), if packs_left { LEFT_ROWS } else { self.rows() }) {
                 let source = a.wrapping_add(left.offset(above, from));
                 if packs_left {
-                    // Its columns become those of a matrix whose rows have no gaps.
+                    // Its elements are packed row by row.
                     let lines =
                         Lines { first: source, count: depth, next: left.column_stride, stride: left.row_stride };
                     // SAFETY: the rows and columns lie within the factor, and the packed ones within the room.
@@ -343,7 +352,7 @@ impl<T: Lane> Product<T> {
             // SAFETY: the caller guarantees this.
             return unsafe { tile(simd, part, rows, vectors) };
         }
-        let mut sums = [T::ZERO; MOST_ROWS * MOST_VECTORS * 64 / 4];
+        let mut sums = [T::ZERO; MOST_ROWS * MOST_VECTORS * MOST_LANES];
         part.out = sums.as_mut_ptr();
         part.out_stride = width;
         // SAFETY: the caller guarantees this; the sums have room.
@@ -419,6 +428,11 @@ unsafe fn pack<S: Simd, T: Lane>(
                 let vector = T::load_first(simd, rest);
                 // SAFETY: the caller guarantees the room: the panel has whole vectors.
                 unsafe { to.wrapping_add(vectors).cast::<T::Vector<S>>().write_unaligned(vector) };
+            }
+            for place in (count.next_multiple_of(lanes)..width).step_by(lanes) {
+                let zeros = T::splat(simd, T::ZERO);
+                // SAFETY: the caller guarantees the room.
+                unsafe { to.wrapping_add(place).cast::<T::Vector<S>>().write_unaligned(zeros) };
             }
         }
         return;

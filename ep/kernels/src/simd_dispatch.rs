@@ -2,7 +2,7 @@
 //!
 //! A program is compiled for the oldest processor that it must support, whose vectors may be a quarter as wide as those of the processor
 //! that it runs on. So the innermost loops are compiled for several vector widths, and one is selected at run time. Each variant computes
-//! an element by the same operations in the same order, so the results have the same bits.
+//! an element by the same operations in the same order, so the results have the same bits; products of matrices only where processors have fused multiplications.
 //!
 //! Long computations use the widest vectors ([`run_wide`]), and light loops at most 256 bits ([`run`]): with AVX-512 the compiler leaves
 //! blocks of 16 `f32` as 16 scalar operations, 4 to 8 times as slow, and memory bounds those loops anyway.

@@ -394,13 +394,14 @@ fn random_axes() -> impl Strategy<Value = Case> {
     })
 }
 
-/// Sizes m, k and n: general ones, and products of a row or of a column, which have loops of their own with blocks of up to 8 vectors.
+/// Sizes m, k and n: general ones, products of a row or of a column, and those of more rows and depth than one block has.
 fn random_sizes() -> impl Strategy<Value = (usize, usize, usize)> {
     prop_oneof![
         2 => (1usize..20, 0usize..20, 1usize..20),
         1 => (Just(1), 0usize..70, 1usize..300),
         1 => (1usize..300, 0usize..70, Just(1)),
         1 => (Just(1), 0usize..300, 1usize..20),
+        1 => (1usize..45, 200usize..300, 1usize..45),
     ]
 }
 
