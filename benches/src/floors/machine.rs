@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use crate::floors::threads;
 use crate::harness::case::Sizes;
 
-/// Two threads that spin pass a number to and fro in less than this if their cores share a cache, in nanoseconds: 60 to 150 where that was measured, and 400 and more where they do not.
+/// Two threads that spin pass a number to and fro in less than this, in nanoseconds, if their cores are near each other: 80 was measured there, and 380 after a virtual machine
+/// had moved its cores apart.
 const NEAR_NS: f64 = 250.0;
 
 /// The processor, its caches and cores, as far as the system tells them.

@@ -157,7 +157,7 @@ impl Matrix {
 
 /// The matrix product for this element type.
 pub(super) trait Multiply: Number {
-    /// The rows or columns of the output that are computed together: what registers hold, or a panel.
+    /// The rows or columns of the output that are computed together: whole panels of any processor, or a panel of 16-bit floats.
     const SIDE: usize;
 
     /// `out = a * b`.

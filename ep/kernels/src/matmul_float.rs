@@ -289,16 +289,9 @@ impl<T: Lane> Product<T> {
                             next: right.column_stride,
                             stride: right.row_stride,
                         };
+                        let panel = (room.wrapping_add(place * depth), vectors * lanes);
                         // SAFETY: the columns lie within the factor, and the panel within the room.
-                        unsafe {
-                            pack(
-                                simd,
-                                (room.wrapping_add(place * depth), vectors * lanes),
-                                vectors * lanes,
-                                lines,
-                                depth,
-                            )
-                        };
+                        unsafe { pack(simd, panel, panel.1, lines, depth) };
                     }
                     for (row, rows) in strips(height) {
                         let (a, a_strides) = match packs_left {

@@ -122,7 +122,7 @@ fn the_end_of_an_engine_drops_owners() -> Result<(), Error> {
     Ok(())
 }
 
-/// Nobody steps a simulated engine any more when the last handle is dropped; no thread is left to serve the others.
+/// After an engine is dropped, no caller steps a simulated one, and the threads of others end; the last handles are dropped then, and must still drop the owners.
 #[test]
 fn a_handle_that_is_dropped_late_keeps_no_engine() -> Result<(), Error> {
     for mode in [Mode::Threaded, Mode::Inline, Mode::Simulated { seed: 5 }] {
